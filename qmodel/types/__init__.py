@@ -1,0 +1,62 @@
+"""Records that several rooms share. Frozen, without behaviour beyond their own arithmetic."""
+
+from qmodel.types.demand import METRICS, Metric, RequestClass, Slo, Stream
+from qmodel.types.fleets import Fleet, Overload, Path, Pool, PoolRow, RouteRow, SloRow
+from qmodel.types.hardware import (
+    Confidence,
+    Fabric,
+    Gpu,
+    LinearState,
+    Mla,
+    Model,
+    Moe,
+    Node,
+    ScaleUpDomain,
+    Topology,
+    WeightFamily,
+)
+from qmodel.types.laws import FloatArray, IntArray, Law, Lengths, mix_laws, mix_lengths
+from qmodel.types.layouts import Collective, Engine, Layout, LinkCosts, Refusal
+from qmodel.types.replica import Admission, Band, Replica, Router, StepLaw
+
+__all__ = [
+    "METRICS",
+    "Admission",
+    "Band",
+    "Collective",
+    "Confidence",
+    "Engine",
+    "Fabric",
+    "Fleet",
+    "FloatArray",
+    "Gpu",
+    "IntArray",
+    "Law",
+    "Layout",
+    "Lengths",
+    "LinearState",
+    "LinkCosts",
+    "Metric",
+    "Mla",
+    "Model",
+    "Moe",
+    "Node",
+    "Overload",
+    "Path",
+    "Pool",
+    "PoolRow",
+    "Refusal",
+    "Replica",
+    "RequestClass",
+    "RouteRow",
+    "Router",
+    "ScaleUpDomain",
+    "Slo",
+    "SloRow",
+    "StepLaw",
+    "Stream",
+    "Topology",
+    "WeightFamily",
+    "mix_laws",
+    "mix_lengths",
+]

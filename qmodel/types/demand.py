@@ -1,0 +1,72 @@
+"""Request classes and their targets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from qmodel.types.laws import Lengths
+
+__all__ = ["METRICS", "Metric", "RequestClass", "Slo", "Stream"]
+
+Metric = Literal["ttft", "answer_start", "tpot", "completion"]
+METRICS: tuple[Metric, ...] = ("ttft", "answer_start", "tpot", "completion")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slo:
+    """One target: a metric's mean or percentile must not exceed ``target_s``.
+
+    Attributes:
+        metric: ``ttft``, ``answer_start``, ``tpot`` or ``completion``.
+        p: level in (0, 1) of a percentile, None for the mean.
+        target_s: limit, s.
+
+    Example:
+        >>> Slo(metric="ttft", p=0.95, target_s=0.5).key
+        'ttft_p95_s'
+    """
+
+    metric: Metric
+    p: float | None
+    target_s: float
+
+    @property
+    def stat(self) -> str:
+        """``mean`` or ``p95``, ``p99.9``, ..."""
+        return "mean" if self.p is None else f"p{round(self.p * 100, 6):g}"
+
+    @property
+    def key(self) -> str:
+        """The key as a scenario file writes it."""
+        return f"{self.metric}_{self.stat}_s"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Stream:
+    """Requests of one class as a pool sees them: a rate and a joint length law; arrivals are Poisson."""
+
+    name: str
+    rate_rps: float
+    lengths: Lengths
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RequestClass:
+    """One stream of requests with the model it asks for and the targets it must meet.
+
+    Attributes:
+        arrivals_note: how arrivals are modelled, e.g. ``Poisson`` or ``Poisson, optimistic``.
+    """
+
+    name: str
+    model: str
+    rate_rps: float
+    lengths: Lengths
+    slos: tuple[Slo, ...]
+    priority: int = 0
+    arrivals_note: str = "Poisson"
+
+    def stream(self, share: float = 1.0) -> Stream:
+        """The part ``share`` of this class as one pool sees it."""
+        return Stream(name=self.name, rate_rps=self.rate_rps * share, lengths=self.lengths)

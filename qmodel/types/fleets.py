@@ -1,0 +1,185 @@
+"""Pools, fleets and the rows of result tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Literal
+
+from qmodel.types.layouts import Engine, Layout
+
+__all__ = ["Fleet", "Overload", "Path", "Pool", "PoolRow", "RouteRow", "SloRow"]
+
+Role = Literal["unified", "prefill", "decode", "answer"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overload:
+    """Why a pool cannot carry its load; takes the place of numbers.
+
+    Attributes:
+        kind: ``steps`` (step time), ``kv`` (memory), ``slots`` (``max_num_seqs``), ``length`` (a request
+            longer than the pool), ``rate`` (a measured capacity).
+        value: what was offered, in the unit of ``limit``.
+        limit: what can be carried.
+        reason: one sentence with the numbers.
+    """
+
+    kind: Literal["steps", "kv", "slots", "length", "rate"]
+    value: float
+    limit: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pool:
+    """``replicas`` equal engine instances with one role behind one router."""
+
+    name: str
+    model: str
+    gpu: str
+    layout: Layout
+    replicas: int
+    engine: Engine
+    role: Role = "unified"
+    price_tier: str = "on_demand"
+    usd_per_gpu_hour: float | None = None
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of the whole pool."""
+        return self.layout.gpus * self.replicas
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Path:
+    """Pools a request visits in order, and the share of its class that goes this way."""
+
+    pools: tuple[str, ...]
+    share: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fleet:
+    """Pools by name, and for each class its paths."""
+
+    pools: Mapping[str, Pool]
+    routing: Mapping[str, tuple[Path, ...]]
+
+    @property
+    def gpus(self) -> dict[str, int]:
+        """GPUs by type."""
+        total: dict[str, int] = {}
+        for pool in self.pools.values():
+            total[pool.gpu] = total.get(pool.gpu, 0) + pool.gpus
+        return dict(sorted(total.items()))
+
+    def to_dict(self) -> dict[str, object]:
+        """Plain data; the inverse of :meth:`from_dict`."""
+        return {
+            "pools": {name: asdict(pool) for name, pool in self.pools.items()},
+            "routing": {
+                name: [{"path": list(path.pools), "share": path.share} for path in paths]
+                for name, paths in self.routing.items()
+            },
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, object]) -> Fleet:
+        """The inverse of :meth:`to_dict`."""
+        pools, routing = data["pools"], data["routing"]
+        assert isinstance(pools, Mapping) and isinstance(routing, Mapping)
+        return cls(
+            pools={
+                name: Pool(**{**item, "layout": Layout(**item["layout"]), "engine": Engine(**item["engine"])})
+                for name, item in pools.items()
+            },
+            routing={
+                name: tuple(Path(pools=tuple(item["path"]), share=float(item["share"])) for item in paths)
+                for name, paths in routing.items()
+            },
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SloRow:
+    """One target on one path: what was asked, what is predicted, and between which bounds.
+
+    Attributes:
+        cls: class name (``class`` in tables).
+        path: pools joined with `` > ``, or ``fleet`` for the mixture over paths.
+        predicted_s: None where the pool is not stable.
+        low_s, high_s: prediction at the 90 % band of the step law, down and up; high is None where
+            the pool is not stable there.
+        met: predicted within target.
+        met_at_p90: still within target when every step takes the upper band.
+    """
+
+    cls: str
+    path: str
+    metric: str
+    stat: str
+    target_s: float
+    predicted_s: float | None
+    low_s: float | None
+    high_s: float | None
+    met: bool
+    met_at_p90: bool
+
+    def to_dict(self) -> dict[str, object]:
+        """The row as output tables name it."""
+        data = asdict(self)
+        return {"class": data.pop("cls"), **data}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolRow:
+    """One pool with its predictions.
+
+    Attributes:
+        utilisation: offered load over the largest stable load at this mix.
+        kv_fill: mean KV tokens held over the pool's tokens; None where memory is not limited.
+        mean_batch: mean sequences running per replica.
+        binding: what stops one replica less: ``slo <class> <metric>``, ``kv memory``, ``step time``, ...
+        stable: False where the load exceeds what the pool carries; ``overload`` then says why.
+    """
+
+    pool: str
+    model: str
+    role: str
+    gpu: str
+    tp: int
+    pp: int
+    ep: int
+    dp: int
+    cp: int
+    replicas: int
+    gpus: int
+    price_tier: str
+    usd_per_gpu_hour: float
+    cost_usd_per_hour: float
+    utilisation: float | None
+    kv_fill: float | None
+    mean_batch: float | None
+    binding: str
+    stable: bool
+    overload: str = ""
+
+    def to_dict(self) -> dict[str, object]:
+        """The row as output tables name it."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RouteRow:
+    """One path of one class."""
+
+    cls: str
+    path: str
+    share: float
+    rate_rps: float
+
+    def to_dict(self) -> dict[str, object]:
+        """The row as output tables name it."""
+        data = asdict(self)
+        return {"class": data.pop("cls"), **data}

@@ -1,0 +1,148 @@
+"""Layouts, what their collectives cost, engine settings."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Literal
+
+from qmodel.types.replica import Admission, Router
+
+__all__ = ["Collective", "Engine", "Layout", "LinkCosts", "Refusal"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class Layout:
+    """How one replica of a model is spread over GPUs.
+
+    A pipeline stage is a group of ``tp * dp`` GPUs: ``dp`` attention ranks of ``tp`` GPUs each.
+    Experts are sharded over the whole group, by slicing each expert (``ep = 1``) or by
+    placing whole experts (``ep = tp * dp``).
+
+    Attributes:
+        tp: tensor-parallel degree of attention.
+        pp: pipeline stages.
+        ep: expert-parallel ranks, 1 or ``tp * dp``.
+        dp: attention data-parallel ranks inside the replica, 1 without.
+        cp: context-parallel ranks, 1 without.
+
+    Example:
+        >>> Layout(tp=8, pp=2).gpus
+        16
+    """
+
+    tp: int = 1
+    pp: int = 1
+    ep: int = 1
+    dp: int = 1
+    cp: int = 1
+
+    @property
+    def stage_gpus(self) -> int:
+        """GPUs of one pipeline stage."""
+        return self.tp * self.dp * self.cp
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of one replica."""
+        return self.stage_gpus * self.pp
+
+    def __str__(self) -> str:
+        parts = [f"tp{self.tp}"]
+        parts += [f"{name}{value}" for name in ("pp", "ep", "dp", "cp") if (value := getattr(self, name)) > 1]
+        return "-".join(parts)
+
+    def to_dict(self) -> dict[str, int]:
+        """Degrees by name."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """A layout that cannot be used, and why.
+
+    Attributes:
+        kind: which rule refused it.
+        reason: one sentence with the numbers that broke.
+        change: the nearest change that would make it legal, empty where none is known.
+    """
+
+    layout: Layout
+    kind: Literal["heads", "kv_heads", "experts", "fp8_block", "layers", "memory", "gpus", "engine", "network"]
+    reason: str
+    change: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Collective:
+    """Alpha-beta cost of one collective on the path it takes.
+
+    time = latency_s + bytes / bytes_per_s, where ``bytes`` is the payload one GPU contributes.
+
+    Attributes:
+        latency_s: fixed time of one call, s.
+        bytes_per_s: payload bytes per GPU and second; infinite where the group has one member.
+        path: slowest medium on the way: ``none``, ``nvlink``, ``xgmi``, ``pcie``, ``infiniband``,
+            ``rocev2``, ``srd``, ``tcp``, ...
+    """
+
+    latency_s: float = 0.0
+    bytes_per_s: float = float("inf")
+    path: str = "none"
+
+    def seconds(self, payload_bytes: float) -> float:
+        """Time of one call with ``payload_bytes`` per GPU, s."""
+        return self.latency_s + payload_bytes / self.bytes_per_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkCosts:
+    """What the collectives of one placed layout cost.
+
+    Attributes:
+        stage_in_island: whether one pipeline stage lies inside one scale-up domain; the fitted
+            all-reduce constants then apply, else the alpha-beta costs below.
+        tp_all_reduce: all-reduce over the tensor-parallel group.
+        stage_all_gather: all-gather (or reduce-scatter) over a whole stage.
+        stage_all_to_all: expert all-to-all over a whole stage.
+        stage_send: point-to-point send between neighbouring pipeline stages.
+        nodes: nodes one replica touches.
+        bottleneck: slowest medium any group crosses.
+    """
+
+    stage_in_island: bool = True
+    tp_all_reduce: Collective = Collective()
+    stage_all_gather: Collective = Collective()
+    stage_all_to_all: Collective = Collective()
+    stage_send: Collective = Collective()
+    nodes: int = 1
+    bottleneck: str = "none"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Engine:
+    """Settings of the serving engine of one pool.
+
+    Attributes:
+        name: ``vllm``, ``sglang`` or ``tensorrt-llm``.
+        constants: family of the fitted constants: ``vLLM``, ``SGLang``, ``TRT``, ``TRTcpp``.
+        max_num_seqs: most running sequences per attention rank.
+        max_batched_tokens: token budget of one step.
+        gpu_memory_utilization: fraction of usable memory the engine may take.
+        watermark: fraction of the KV pool kept free at admission.
+        admission: ``full_prompt`` or ``no_evict``.
+        kv_dtype: ``auto``, ``bf16`` or ``fp8``.
+        block_tokens: tokens of one KV page.
+        router: how requests are spread over replicas.
+    """
+
+    name: str = "vllm"
+    version: str = ""
+    constants: str = "vLLM"
+    max_num_seqs: int = 256
+    max_batched_tokens: int = 8192
+    gpu_memory_utilization: float = 0.9
+    watermark: float = 0.03
+    admission: Admission = "full_prompt"
+    kv_dtype: Literal["auto", "bf16", "fp8"] = "auto"
+    block_tokens: int = 16
+    router: Router = "jsq"

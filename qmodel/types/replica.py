@@ -1,0 +1,162 @@
+"""What a queue needs to know of one engine instance: its step law, its slots and its KV memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from qmodel.types.laws import FloatArray
+
+__all__ = ["Admission", "Band", "Replica", "Router", "StepLaw"]
+
+Admission = Literal["full_prompt", "no_evict"]
+Router = Literal["random", "jsq"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Band:
+    """How far a predicted step time may be off.
+
+    Attributes:
+        p50: half of the measured points lie within this relative error, e.g. 0.034.
+        p90: nine in ten lie within this relative error.
+        level: which evidence the band comes from.
+        confidence: ``high``, ``medium`` or ``low``.
+    """
+
+    p50: float = 0.0
+    p90: float = 0.0
+    level: str = "stated by the user"
+    confidence: Literal["high", "medium", "low"] = "high"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class StepLaw:
+    """Time of one engine step: tau(b) + gamma * KV tokens read + delta * prefill tokens.
+
+    ``tau`` is piecewise linear through (``batch``, ``base_s``) and goes on with its
+    last slope. Two knots make the linear law alpha + beta b; mixture-of-experts
+    laws are concave and have more.
+
+    Attributes:
+        batch: knots, sequences decoding in the replica, ascending, shape (k,), k >= 2, first 0.
+        base_s: step time at the knots without KV reads and prefill, s, shape (k,).
+        gamma_s: s per KV token read in the step (summed over the sequences).
+        delta_s: s per prefill token in the step.
+        band: relative error of the step times.
+        provenance: where the numbers come from.
+    """
+
+    batch: FloatArray
+    base_s: FloatArray
+    gamma_s: float
+    delta_s: float
+    band: Band = Band()
+    provenance: str = "profile"
+
+    @classmethod
+    def linear(
+        cls,
+        *,
+        alpha_s: float,
+        beta_s: float,
+        gamma_s: float = 0.0,
+        delta_s: float = 0.0,
+        band: Band | None = None,
+        provenance: str = "profile",
+    ) -> StepLaw:
+        """The law alpha + beta b + gamma KV + delta q.
+
+        Example:
+            >>> law = StepLaw.linear(alpha_s=0.01, beta_s=1e-4, gamma_s=0.0, delta_s=1e-4)
+            >>> round(float(law.tau_s(10.0, 0.0)), 6)
+            0.011
+        """
+        return cls(
+            batch=np.array([0.0, 1.0]),
+            base_s=np.array([alpha_s, alpha_s + beta_s]),
+            gamma_s=gamma_s,
+            delta_s=delta_s,
+            band=band or Band(),
+            provenance=provenance,
+        )
+
+    @property
+    def is_linear(self) -> bool:
+        """Whether tau(b) has one slope."""
+        slopes = np.diff(self.base_s) / np.diff(self.batch)
+        return bool(np.allclose(slopes, slopes[0], rtol=1e-9, atol=0.0))
+
+    def tau_s(self, batch: FloatArray | float, kv_tokens_per_sequence: FloatArray | float) -> FloatArray:
+        """Step time of ``batch`` decoding sequences that each hold ``kv_tokens_per_sequence``, s; broadcasts.
+
+        The batch may be fractional: it is then a mean.
+        """
+        b = np.asarray(batch, dtype=float)
+        last = (self.base_s[-1] - self.base_s[-2]) / (self.batch[-1] - self.batch[-2])
+        base = np.interp(b, self.batch, self.base_s) + last * np.maximum(b - self.batch[-1], 0.0)
+        return np.asarray(base + self.gamma_s * b * np.asarray(kv_tokens_per_sequence, dtype=float))
+
+    def scaled(self, factor: float) -> StepLaw:
+        """The same law with every step ``factor`` times as long."""
+        return replace(self, base_s=self.base_s * factor, gamma_s=self.gamma_s * factor, delta_s=self.delta_s * factor)
+
+    def at(self, batch: float) -> tuple[float, float]:
+        """Intercept alpha_s and slope beta_s of tau around ``batch``, without KV reads."""
+        low, high = 0.9 * batch, 1.1 * batch + 1e-9
+        tau_low, tau_high = self.tau_s(low, 0.0), self.tau_s(high, 0.0)
+        beta = float((tau_high - tau_low) / (high - low))
+        return float(self.tau_s(batch, 0.0)) - beta * batch, beta
+
+    def to_dict(self) -> dict[str, object]:
+        """Plain numbers; the inverse of :meth:`from_dict`."""
+        return {
+            "batch": self.batch.tolist(),
+            "base_s": self.base_s.tolist(),
+            "gamma_s": self.gamma_s,
+            "delta_s": self.delta_s,
+            "band": {name: getattr(self.band, name) for name in ("p50", "p90", "level", "confidence")},
+            "provenance": self.provenance,
+        }
+
+    @classmethod
+    def from_dict(cls, data: dict[str, object]) -> StepLaw:
+        """The inverse of :meth:`to_dict`."""
+        band = data["band"]
+        assert isinstance(band, dict)
+        return cls(
+            batch=np.asarray(data["batch"], dtype=float),
+            base_s=np.asarray(data["base_s"], dtype=float),
+            gamma_s=float(str(data["gamma_s"])),
+            delta_s=float(str(data["delta_s"])),
+            band=Band(**band),
+            provenance=str(data["provenance"]),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Replica:
+    """One engine instance as the queueing models see it.
+
+    Attributes:
+        step: step-time law.
+        max_num_seqs: most sequences that run at once, over all attention-DP ranks.
+        kv_tokens: KV pool in tokens of growing context; None: memory never limits.
+        max_batched_tokens: token budget of one step (decodes and prefill chunks).
+        watermark: fraction of the pool kept free when a request is admitted.
+        admission: ``full_prompt`` admits when the whole prompt fits and grows by evicting the newest;
+            ``no_evict`` reserves prompt and output at admission.
+        kv_slope: pool tokens held per context token (0.5 where half of the layers have a sliding window).
+        kv_fixed_tokens: pool tokens held per sequence whatever its context (window contents, linear state).
+    """
+
+    step: StepLaw
+    max_num_seqs: int = 256
+    kv_tokens: float | None = None
+    max_batched_tokens: int = 8192
+    watermark: float = 0.03
+    admission: Admission = "full_prompt"
+    kv_slope: float = 1.0
+    kv_fixed_tokens: float = 0.0
