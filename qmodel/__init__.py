@@ -1,1 +1,104 @@
-"""Plan LLM inference fleets: which GPUs, how many, in which layout, at the least cost within latency targets."""
+"""Plan LLM inference fleets: which GPUs, how many, in which layout, at the least cost within latency targets.
+
+Example:
+    >>> import qmodel as qm
+    >>> plan = qm.plan(qm.load_scenario("scenarios/10-quickstart.yaml"))
+    >>> plan.status
+    'optimal'
+
+Public names are resolved on first use, so that ``import qmodel`` costs next to nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from qmodel import perf, queueing, workload
+    from qmodel.catalog import load_catalog
+    from qmodel.comparison import Comparison, compare
+    from qmodel.errors import (
+        CatalogError,
+        InfeasibleError,
+        Problem,
+        QmodelError,
+        ScenarioError,
+        SolverFailedError,
+        SolverUnavailableError,
+    )
+    from qmodel.evaluation import CapacityResult, Evaluation
+    from qmodel.optimize import SolverOptions
+    from qmodel.planning import Plan, Progress, Verification, load_plan, verify
+    from qmodel.planning.calls import capacity, evaluate, load_fleet, load_scenario, plan, validate
+    from qmodel.scenario import Scenario
+    from qmodel.trace import read_trace
+    from qmodel.types import Fleet
+
+__all__ = [
+    "CapacityResult",
+    "CatalogError",
+    "Comparison",
+    "Evaluation",
+    "Fleet",
+    "InfeasibleError",
+    "Plan",
+    "Problem",
+    "Progress",
+    "QmodelError",
+    "Scenario",
+    "ScenarioError",
+    "SolverFailedError",
+    "SolverOptions",
+    "SolverUnavailableError",
+    "Verification",
+    "capacity",
+    "compare",
+    "evaluate",
+    "load_catalog",
+    "load_fleet",
+    "load_plan",
+    "load_scenario",
+    "perf",
+    "plan",
+    "queueing",
+    "read_trace",
+    "validate",
+    "verify",
+    "workload",
+]
+
+_HOME = {
+    "catalog": ("load_catalog",),
+    "comparison": ("Comparison", "compare"),
+    "errors": (
+        "CatalogError",
+        "InfeasibleError",
+        "Problem",
+        "QmodelError",
+        "ScenarioError",
+        "SolverFailedError",
+        "SolverUnavailableError",
+    ),
+    "evaluation": ("CapacityResult", "Evaluation"),
+    "optimize": ("SolverOptions",),
+    "planning": ("Plan", "Progress", "Verification", "load_plan", "verify"),
+    "planning.calls": ("capacity", "evaluate", "load_fleet", "load_scenario", "plan", "validate"),
+    "scenario": ("Scenario",),
+    "trace": ("read_trace",),
+    "types": ("Fleet",),
+}
+_MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
+_ROOMS = ("perf", "queueing", "workload")
+
+
+def __getattr__(name: str) -> object:
+    if name in _ROOMS:
+        return import_module(f"qmodel.{name}")
+    if name in _MODULE_OF:
+        return getattr(import_module(f"qmodel.{_MODULE_OF[name]}"), name)
+    raise AttributeError(f"module 'qmodel' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

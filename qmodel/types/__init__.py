@@ -1,5 +1,6 @@
 """Records that several rooms share. Frozen, without behaviour beyond their own arithmetic."""
 
+from qmodel.types.constants import BandLevel, ConstantsOverride, EngineConstants, GpuSpec
 from qmodel.types.demand import METRICS, Metric, RequestClass, Slo, Stream
 from qmodel.types.fleets import Fleet, Overload, Path, Pool, PoolRow, RouteRow, SloRow
 from qmodel.types.hardware import (
@@ -23,13 +24,17 @@ __all__ = [
     "METRICS",
     "Admission",
     "Band",
+    "BandLevel",
     "Collective",
     "Confidence",
+    "ConstantsOverride",
     "Engine",
+    "EngineConstants",
     "Fabric",
     "Fleet",
     "FloatArray",
     "Gpu",
+    "GpuSpec",
     "IntArray",
     "Law",
     "Layout",

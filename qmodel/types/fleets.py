@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Literal
 
-from qmodel.types.layouts import Engine, Layout
+from qmodel.types.layouts import Layout
 
 __all__ = ["Fleet", "Overload", "Path", "Pool", "PoolRow", "RouteRow", "SloRow"]
 
@@ -33,14 +33,21 @@ class Overload:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pool:
-    """``replicas`` equal engine instances with one role behind one router."""
+    """``replicas`` equal engine instances with one role behind one router.
+
+    Attributes:
+        engine: settings that differ from the scenario's engine for this GPU type, by key.
+        precision: weight type the layout runs, None: the checkpoint's own.
+        usd_per_gpu_hour: None: the scenario's price for this GPU type.
+    """
 
     name: str
     model: str
     gpu: str
     layout: Layout
     replicas: int
-    engine: Engine
+    engine: Mapping[str, object] = field(default_factory=dict)
+    precision: str | None = None
     role: Role = "unified"
     price_tier: str = "on_demand"
     usd_per_gpu_hour: float | None = None
@@ -90,10 +97,7 @@ class Fleet:
         pools, routing = data["pools"], data["routing"]
         assert isinstance(pools, Mapping) and isinstance(routing, Mapping)
         return cls(
-            pools={
-                name: Pool(**{**item, "layout": Layout(**item["layout"]), "engine": Engine(**item["engine"])})
-                for name, item in pools.items()
-            },
+            pools={name: Pool(**{**item, "layout": Layout(**item["layout"])}) for name, item in pools.items()},
             routing={
                 name: tuple(Path(pools=tuple(item["path"]), share=float(item["share"])) for item in paths)
                 for name, paths in routing.items()

@@ -186,10 +186,17 @@ class Moe:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinearState:
-    """Fixed state of linear-attention or state-space layers, per sequence."""
+    """Linear-attention or state-space layers: a fixed state per sequence takes the place of a KV cache.
+
+    Attributes:
+        layers: such layers of the model.
+        bytes_per_layer: recurrent and convolution state of one layer and sequence, bytes.
+        params_per_layer: weights of one such mixer.
+    """
 
     layers: int
     bytes_per_layer: float
+    params_per_layer: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

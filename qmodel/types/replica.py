@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -77,6 +78,40 @@ class StepLaw:
         return cls(
             batch=np.array([0.0, 1.0]),
             base_s=np.array([alpha_s, alpha_s + beta_s]),
+            gamma_s=gamma_s,
+            delta_s=delta_s,
+            band=band or Band(),
+            provenance=provenance,
+        )
+
+    @classmethod
+    def table(
+        cls,
+        *,
+        batch: Sequence[float],
+        step_s: Sequence[float],
+        gamma_s: float = 0.0,
+        delta_s: float = 0.0,
+        band: Band | None = None,
+        provenance: str = "profile",
+    ) -> StepLaw:
+        """The law whose tau goes through measured points.
+
+        Args:
+            batch: sequences, ascending, first 0, shape (k,), k >= 2.
+            step_s: step times there without KV reads and prefill, shape (k,).
+            gamma_s: s per KV token read.
+            delta_s: s per prefill token.
+            band: relative error.
+            provenance: where the points come from.
+
+        Example:
+            >>> float(StepLaw.table(batch=[0, 10], step_s=[0.01, 0.02]).tau_s(5.0, 0.0))
+            0.015
+        """
+        return cls(
+            batch=np.asarray(batch, dtype=float),
+            base_s=np.asarray(step_s, dtype=float),
             gamma_s=gamma_s,
             delta_s=delta_s,
             band=band or Band(),

@@ -1,0 +1,22 @@
+"""Enumeration of pools, the frontier of what they carry, and the columns of the integer program."""
+
+from qmodel.candidates.columns import Column, ColumnSet, columns_for_model
+from qmodel.candidates.enumeration import Candidate, CandidateSet, RefusedCandidate, enumerate_candidates
+from qmodel.candidates.frontier import Frontier, feasible_at, frontier, least_counts, unit_loads
+from qmodel.candidates.resources import resource_shares
+
+__all__ = [
+    "Candidate",
+    "CandidateSet",
+    "Column",
+    "ColumnSet",
+    "Frontier",
+    "RefusedCandidate",
+    "columns_for_model",
+    "enumerate_candidates",
+    "feasible_at",
+    "frontier",
+    "least_counts",
+    "resource_shares",
+    "unit_loads",
+]

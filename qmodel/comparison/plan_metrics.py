@@ -1,0 +1,57 @@
+"""The results of one plan that a comparison shows, by section and name."""
+
+from __future__ import annotations
+
+from qmodel.planning.plans import Plan
+from qmodel.report import gpus_by_type
+from qmodel.types import Layout, PoolRow, SloRow
+
+__all__ = ["plan_metrics"]
+
+Metrics = dict[tuple[str, str], float | str | None]
+
+
+def plan_metrics(plan: Plan) -> Metrics:
+    """Status, cost, GPUs by type, prediction and slack of each target, pools with what binds."""
+    metrics: Metrics = {("status", "status"): plan.status}
+    if plan.fleet is None:
+        metrics["status", "reason"] = plan.why.text
+    metrics["cost", "cost_usd_per_hour"] = plan.cost_usd_per_hour
+    metrics["cost", "bound_usd_per_hour"] = plan.bound_usd_per_hour
+    for gpu, count in gpus_by_type(plan.pools).items():
+        metrics["gpus", gpu] = count
+    worst = _worst_targets(plan.slo)
+    for name, row in worst.items():
+        metrics["predicted", name] = row.predicted_s
+    for name, row in worst.items():
+        metrics["slack", f"{name.removesuffix('_s')}_percent"] = _slack_percent(row)
+    for pool in plan.pools:
+        layout = Layout(tp=pool.tp, pp=pool.pp, ep=pool.ep, dp=pool.dp, cp=pool.cp)
+        key = ("binding", f"{pool.model} on {pool.gpu} {layout}")
+        held = f"{metrics[key]}; " if key in metrics else ""
+        metrics[key] = f"{held}{_pool_words(pool)}"
+    return metrics
+
+
+def _worst_targets(targets: tuple[SloRow, ...]) -> dict[str, SloRow]:
+    """Each target's row on the path where it is tightest; the mixture over paths only where there is no other."""
+    worst: dict[str, SloRow] = {}
+    for row in targets:
+        name = f"{row.cls} {row.metric}_{row.stat}_s"
+        held = worst.get(name)
+        if held is None or held.path == "fleet" or (row.path != "fleet" and _ratio(row) > _ratio(held)):
+            worst[name] = row
+    return worst
+
+
+def _ratio(row: SloRow) -> float:
+    return float("inf") if row.predicted_s is None else row.predicted_s / row.target_s
+
+
+def _slack_percent(row: SloRow) -> float | None:
+    return None if row.predicted_s is None else 100.0 * (1.0 - row.predicted_s / row.target_s)
+
+
+def _pool_words(pool: PoolRow) -> str:
+    replicas = "1 replica" if pool.replicas == 1 else f"{pool.replicas} replicas"
+    return f"{replicas}, {pool.binding if pool.stable else 'unstable'}"

@@ -1,0 +1,135 @@
+"""What an evaluation of a fleet says: rows per pool, path, target and metric, as plain records."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+from qmodel.types import Fleet, PoolRow, RouteRow, SloRow
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["CapacityResult", "CurveRow", "Evaluation", "LatencyRow"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LatencyRow:
+    """Mean and percentiles of one metric of one class on one path; None where the pool is not stable."""
+
+    cls: str
+    path: str
+    metric: str
+    mean_s: float | None
+    p50_s: float | None
+    p90_s: float | None
+    p95_s: float | None
+    p99_s: float | None
+
+    def to_dict(self) -> dict[str, object]:
+        """The row as output tables name it."""
+        data = asdict(self)
+        return {"class": data.pop("cls"), **data}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluation:
+    """Predictions for a given fleet.
+
+    Attributes:
+        fleet: the fleet that was evaluated.
+        pools: one row per pool.
+        routing: one row per class and path.
+        slo: one row per target and path.
+        latency: one row per class, path and metric.
+        stable: every pool carries its load.
+        feasible: stable and every target met at the confidence in force.
+        cost_usd_per_hour: of all pools.
+        assumptions: sentences a reader must know (prices by rule, Poisson arrivals, low confidence).
+    """
+
+    fleet: Fleet
+    pools: tuple[PoolRow, ...]
+    routing: tuple[RouteRow, ...]
+    slo: tuple[SloRow, ...]
+    latency: tuple[LatencyRow, ...]
+    stable: bool
+    feasible: bool
+    cost_usd_per_hour: float
+    assumptions: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, object]:
+        """Plain data in the names and order of the output tables."""
+        return {
+            "stable": self.stable,
+            "feasible": self.feasible,
+            "cost_usd_per_hour": self.cost_usd_per_hour,
+            "pools": [row.to_dict() for row in self.pools],
+            "routing": [row.to_dict() for row in self.routing],
+            "slo": [row.to_dict() for row in self.slo],
+            "latency": [row.to_dict() for row in self.latency],
+            "assumptions": list(self.assumptions),
+            "fleet": self.fleet.to_dict(),
+        }
+
+    def to_frame(self, table: str = "slo") -> pd.DataFrame:
+        """One of the tables ``pools``, ``routing``, ``slo`` or ``latency`` as a DataFrame.
+
+        Raises:
+            ValueError: if there is no such table.
+        """
+        tables = ("pools", "routing", "slo", "latency")
+        if table not in tables:
+            raise ValueError(f"table must be one of {', '.join(tables)} (got {table!r})")
+        import pandas as pd
+
+        return pd.DataFrame([row.to_dict() for row in getattr(self, table)])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CurveRow:
+    """The service curve at one multiple of the demand.
+
+    Attributes:
+        factor: multiple of every class's rate.
+        rate_rps: total request rate.
+        utilisation: of the busiest pool; None where a pool is not stable.
+        worst_slo: target with the least slack, as ``class metric_stat_s``.
+        worst_ratio: its prediction over its target; None where not stable.
+        met: every target met.
+    """
+
+    factor: float
+    rate_rps: float
+    utilisation: float | None
+    worst_slo: str
+    worst_ratio: float | None
+    met: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapacityResult:
+    """The largest multiple of the demand that a fleet carries within every target.
+
+    Attributes:
+        factor: that multiple; 0 where the targets are missed at any load.
+        rate_rps: total request rate at that multiple.
+        binding: what stops more: ``class metric_stat_s in pool`` or an overload's reason.
+        curve: predictions up to and just beyond the limit.
+    """
+
+    factor: float
+    rate_rps: float
+    binding: str
+    curve: tuple[CurveRow, ...]
+    assumptions: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, object]:
+        """Plain data in the names and order of the output tables."""
+        return {
+            "factor": self.factor,
+            "rate_rps": self.rate_rps,
+            "binding": self.binding,
+            "curve": [asdict(row) for row in self.curve],
+            "assumptions": list(self.assumptions),
+        }

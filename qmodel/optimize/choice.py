@@ -1,0 +1,129 @@
+"""Choose pools: solve the master, bound the whole problem, read prices."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from qmodel.candidates import Column, ColumnSet
+from qmodel.optimize.formulation import bound_program, master_program
+from qmodel.optimize.programs import Program
+from qmodel.optimize.solvers import Solved, SolverOptions, solve_integer, solve_relaxed
+from qmodel.types import FloatArray, RequestClass
+
+__all__ = ["Choice", "ShadowPrice", "choose"]
+
+_COLUMN_GAP = 1e-6  # the master is small: solve it to the end, so that its gap is its own
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShadowPrice:
+    """Change of the least cost per unit of one limit, from the relaxed master.
+
+    Attributes:
+        kind: ``cover`` (one request/s more of a class) or ``stock`` (one GPU more of a type).
+        name: class or GPU type.
+        usd_per_hour: per unit.
+    """
+
+    kind: Literal["cover", "stock"]
+    name: str
+    usd_per_hour: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Choice:
+    """What the integer program chose.
+
+    Attributes:
+        chosen: columns with their counts, at least 1; empty where there is no fleet.
+        outcome: ``solved``, ``infeasible``, ``time`` or ``error``.
+        bound_usd_per_hour: on every fleet; minus infinity where none was found.
+        columns_bound_usd_per_hour: on fleets made of these columns.
+        words: the solver's own, kept for diagnosis.
+    """
+
+    chosen: tuple[tuple[Column, int], ...]
+    outcome: Literal["solved", "infeasible", "time", "error"]
+    bound_usd_per_hour: float
+    columns_bound_usd_per_hour: float
+    prices: tuple[ShadowPrice, ...]
+    words: str
+
+
+def choose(
+    sets: Mapping[str, ColumnSet],
+    classes: Mapping[str, Sequence[RequestClass]],
+    stock: Mapping[str, int],
+    *,
+    options: SolverOptions,
+) -> Choice:
+    """Least-cost counts of columns that cover every class within stock, and a bound on any fleet.
+
+    The relaxation is solved first: where every model has one class its optimum is a
+    fleet, and if the feasible side of the frontier carries it too, it is the answer and
+    its own bound.
+
+    Args:
+        sets: columns by model.
+        classes: classes by model.
+        stock: GPUs by type, for the limited types.
+        options: solver, gap and time limit.
+    """
+    deadline = time.monotonic() + options.time_limit_s
+    columns = [column for found in sets.values() for column in found.columns]
+    everyone = [item for group in classes.values() for item in group]
+    master = master_program(columns, everyone, stock)
+    relaxed = _solve(bound_program(sets, classes, stock), options, deadline)
+    exact = all(found.complete and len(classes[model]) == 1 for model, found in sets.items())
+    if exact and relaxed.values is not None and not master.violations(relaxed.values):
+        solved = relaxed
+    else:
+        solved = _solve(master, options, deadline)
+    bound = max(relaxed.bound, 0.0) if np.isfinite(relaxed.bound) else -np.inf
+    if solved.values is None:
+        return Choice(
+            chosen=(),
+            outcome="solved" if solved.outcome == "optimal" else solved.outcome,
+            bound_usd_per_hour=bound,
+            columns_bound_usd_per_hour=solved.bound,
+            prices=(),
+            words=solved.words,
+        )
+    return Choice(
+        chosen=tuple((c, int(n)) for c, n in zip(columns, solved.values, strict=True) if n > 0),
+        outcome="time" if solved.outcome == "time" else "solved",
+        bound_usd_per_hour=bound,
+        columns_bound_usd_per_hour=solved.bound,
+        prices=_prices(master, everyone, stock, options.name),
+        words=solved.words,
+    )
+
+
+def _solve(program: Program, options: SolverOptions, deadline: float) -> Solved:
+    left = max(deadline - time.monotonic(), 0.05)
+    return solve_integer(program, solver=options.name, mip_gap=min(_COLUMN_GAP, options.mip_gap), time_limit_s=left)
+
+
+def _prices(
+    master: Program, classes: Sequence[RequestClass], stock: Mapping[str, int], solver: str
+) -> tuple[ShadowPrice, ...]:
+    relaxed = solve_relaxed(master, solver=solver)
+    if relaxed is None:
+        return ()
+    duals: FloatArray = relaxed[1]
+    prices = [
+        ShadowPrice(kind="cover", name=item.name, usd_per_hour=float(dual) / item.rate_rps)
+        for item, dual in zip(classes, duals[: len(classes)], strict=True)
+    ]
+    # cover rows come first, then one stock row per limited type, in the order of ``stock``
+    prices += [
+        ShadowPrice(kind="stock", name=gpu, usd_per_hour=float(dual))
+        for gpu, dual in zip(stock, duals[len(classes) :], strict=True)
+        if abs(dual) > 1e-9
+    ]
+    return tuple(prices)

@@ -1,0 +1,116 @@
+"""An integer program as arrays and names, independent of any solver."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+
+from qmodel.types import FloatArray
+
+__all__ = ["Program", "ProgramBuilder", "safe_names"]
+
+Sense = Literal[">=", "<="]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Program:
+    """min cost y subject to rows, bounds and integrality.
+
+    Attributes:
+        names: solver-safe and unique, shape (V,).
+        cost: objective, shape (V,).
+        upper: upper bounds, shape (V,); lower bounds are zero.
+        integer: which variables are integers, shape (V,).
+        row_names: solver-safe and unique, shape (R,).
+        matrix: coefficients, shape (R, V).
+        senses: ``>=`` or ``<=``, shape (R,).
+        rhs: right-hand sides, shape (R,).
+    """
+
+    names: tuple[str, ...]
+    cost: FloatArray
+    upper: FloatArray
+    integer: np.ndarray[tuple[int], np.dtype[np.bool_]]
+    row_names: tuple[str, ...]
+    matrix: FloatArray
+    senses: tuple[Sense, ...]
+    rhs: FloatArray
+
+    def violations(self, values: FloatArray, tolerance: float = 1e-6) -> tuple[str, ...]:
+        """Names of rows and variables that ``values`` breaks; empty for a feasible point."""
+        left = self.matrix @ values
+        broken = [
+            name
+            for name, sense, row, rhs in zip(self.row_names, self.senses, left, self.rhs, strict=True)
+            if (row < rhs - tolerance if sense == ">=" else row > rhs + tolerance)
+        ]
+        fractional = np.abs(values - np.round(values)) > tolerance
+        outside = (values < -tolerance) | (values > self.upper + tolerance)
+        return (*broken, *(self.names[i] for i in np.flatnonzero((fractional & self.integer) | outside)))
+
+
+@dataclass(slots=True)
+class ProgramBuilder:
+    """Collects variables and rows, then freezes them into a :class:`Program`."""
+
+    _names: list[str] = field(default_factory=list)
+    _cost: list[float] = field(default_factory=list)
+    _upper: list[float] = field(default_factory=list)
+    _integer: list[bool] = field(default_factory=list)
+    _rows: list[tuple[str, dict[int, float], Sense, float]] = field(default_factory=list)
+
+    def variable(self, name: str, *, cost: float, upper: float, integer: bool) -> int:
+        """Add a variable and return its position."""
+        self._names.append(name)
+        self._cost.append(cost)
+        self._upper.append(upper)
+        self._integer.append(integer)
+        return len(self._names) - 1
+
+    def row(self, name: str, coefficients: dict[int, float], sense: Sense, rhs: float) -> None:
+        """Add a row; coefficients by variable position."""
+        self._rows.append((name, coefficients, sense, rhs))
+
+    def build(self) -> Program:
+        """The program with safe, unique names."""
+        matrix = np.zeros((len(self._rows), len(self._names)))
+        for index, (_, coefficients, _, _) in enumerate(self._rows):
+            for position, value in coefficients.items():
+                matrix[index, position] += value
+        return Program(
+            names=safe_names(self._names),
+            cost=np.array(self._cost),
+            upper=np.array(self._upper),
+            integer=np.array(self._integer, dtype=bool),
+            row_names=safe_names([row[0] for row in self._rows]),
+            matrix=matrix,
+            senses=tuple(row[2] for row in self._rows),
+            rhs=np.array([row[3] for row in self._rows]),
+        )
+
+
+def safe_names(names: Sequence[str]) -> tuple[str, ...]:
+    """Names with letters, digits and underscores only, made unique by a number where two collide.
+
+    Example:
+        >>> safe_names(["cover[chat]", "cover(chat)", "pool.a"])
+        ('cover_chat', 'cover_chat_2', 'pool_a')
+    """
+    seen: dict[str, int] = {}
+    taken: set[str] = set()
+    result = []
+    for name in names:
+        base = re.sub(r"[^0-9A-Za-z]+", "_", name).strip("_") or "x"
+        if base[0].isdigit():
+            base = f"x{base}"
+        candidate = base
+        while candidate in taken:
+            seen[base] = seen.get(base, 1) + 1
+            candidate = f"{base}_{seen[base]}"
+        taken.add(candidate)
+        result.append(candidate)
+    return tuple(result)

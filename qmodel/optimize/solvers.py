@@ -1,0 +1,214 @@
+"""The one place that speaks to PuLP and to the solvers behind it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from qmodel.errors import SolverUnavailableError
+from qmodel.optimize.programs import Program
+from qmodel.types import FloatArray
+
+__all__ = ["Solved", "SolverOptions", "check_solver", "solve_integer", "solve_relaxed"]
+
+Outcome = Literal["optimal", "infeasible", "time", "error"]
+_INSTALL = {
+    "highs": "pip install highspy",
+    "cbc": "pip install 'pulp[cbc]' (or a system package that has the 'cbc' command)",
+    "scip": "pip install pyscipopt",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SolverOptions:
+    """Which solver, and when it may stop.
+
+    Attributes:
+        name: ``highs``, ``cbc`` or ``scip``.
+        mip_gap: relative gap between plan and bound at which a plan counts as optimal.
+        time_limit_s: for all integer programs of one plan together.
+    """
+
+    name: str = "highs"
+    mip_gap: float = 0.005
+    time_limit_s: float = 30.0
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.mip_gap < 1.0:
+            raise ValueError(f"mip_gap must be in [0, 1) (got {self.mip_gap!r})")
+        if not self.time_limit_s > 0.0:
+            raise ValueError(f"time_limit_s must be greater than 0 (got {self.time_limit_s!r})")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Solved:
+    """What a solver said, in our words.
+
+    Attributes:
+        values: best point found, shape (V,), integers rounded; None without one.
+        objective: cost of that point, computed here; None without one.
+        bound: proven lower bound on the program; minus infinity where the solver gives none.
+        outcome: ``optimal``, ``infeasible``, ``time`` (stopped by the limit) or ``error``.
+        words: the solver's own.
+    """
+
+    values: FloatArray | None
+    objective: float | None
+    bound: float
+    outcome: Outcome
+    words: str
+
+
+def check_solver(name: str) -> None:
+    """Do nothing for a solver that is installed.
+
+    Raises:
+        SolverUnavailableError: with the names known, or the install command.
+    """
+    if name not in _INSTALL:
+        raise SolverUnavailableError(f"no solver '{name}'; known: {', '.join(_INSTALL)}")
+    if not _backend(name, mip=True, gap=0.0, seconds=1.0).available():
+        raise SolverUnavailableError(f"solver '{name}' is not installed; to install it: {_INSTALL[name]}")
+
+
+def solve_integer(program: Program, *, solver: str, mip_gap: float, time_limit_s: float) -> Solved:
+    """Solve the integer program.
+
+    The objective and feasibility of the point are recomputed from the arrays; a point
+    that breaks a row is reported as an error, whatever the solver calls it.
+
+    Args:
+        program: arrays and names.
+        solver: checked by :func:`check_solver`.
+        mip_gap: relative gap at which the solver may stop.
+        time_limit_s: wall-clock limit.
+    """
+    problem, variables = _model(program, integer=True)
+    backend = _backend(solver, mip=True, gap=mip_gap, seconds=time_limit_s)
+    try:
+        with _quiet_stdout():
+            answer = problem.solve(backend)
+    except Exception as error:  # solvers raise anything; the cause is kept in words
+        return Solved(values=None, objective=None, bound=-np.inf, outcome="error", words=str(error) or repr(error))
+    return _read(program, problem, variables, answer)
+
+
+def solve_relaxed(program: Program, *, solver: str) -> tuple[float, FloatArray] | None:
+    """Optimum and row duals of the program without integrality; None where it has no optimum.
+
+    Returns:
+        Objective, and the change of the objective per unit of each right-hand side, shape (R,).
+    """
+    problem, variables = _model(program, integer=False)
+    try:
+        with _quiet_stdout():
+            problem.solve(_backend(solver, mip=False, gap=0.0, seconds=60.0))
+    except Exception:  # prices are an extra: a plan without them is still a plan
+        return None
+    values = [variable.varValue for variable in variables]
+    if any(value is None for value in values):
+        return None
+    duals = [problem.constraints[name].pi for name in program.row_names]
+    if any(dual is None for dual in duals):
+        return None
+    return float(program.cost @ np.array(values)), np.array(duals, dtype=float)
+
+
+def _model(program: Program, *, integer: bool) -> tuple[Any, list[Any]]:
+    import pulp
+
+    problem = pulp.LpProblem("fleet", pulp.LpMinimize)
+    variables = [
+        problem.add_variable(name, 0.0, float(upper), cat="Integer" if integer and whole else "Continuous")
+        for name, upper, whole in zip(program.names, program.upper, program.integer, strict=True)
+    ]
+    problem.setObjective(pulp.lpSum(float(c) * v for c, v in zip(program.cost, variables, strict=True)))
+    for name, row, sense, rhs in zip(program.row_names, program.matrix, program.senses, program.rhs, strict=True):
+        left = pulp.lpSum(float(row[i]) * variables[i] for i in np.flatnonzero(row))
+        problem.addConstraint(left >= float(rhs) if sense == ">=" else left <= float(rhs), name)
+    return problem, variables
+
+
+def _backend(name: str, *, mip: bool, gap: float, seconds: float) -> Any:
+    import pulp
+
+    if name == "highs":
+        return pulp.HiGHS(mip=mip, msg=False, gapRel=gap, timeLimit=seconds, random_seed=1)
+    if name == "scip":
+        return pulp.SCIP_PY(mip=mip, msg=False, gapRel=gap, timeLimit=seconds)
+    bundled = getattr(pulp, "PULP_CBC_CMD", None)
+    chosen = bundled if bundled is not None and bundled(msg=False).available() else pulp.COIN_CMD
+    return chosen(mip=mip, msg=False, gapRel=gap, timeLimit=seconds)
+
+
+def _read(program: Program, problem: Any, variables: list[Any], answer: Any) -> Solved:
+    raw = [variable.varValue for variable in variables]
+    words, timed_out = _words(problem, answer)
+    infeasible = "infeasible" in words.lower()
+    if infeasible or any(value is None for value in raw):
+        outcome: Outcome = "infeasible" if infeasible else ("time" if timed_out else "error")
+        return Solved(values=None, objective=None, bound=-np.inf, outcome=outcome, words=words)
+    values = np.array(raw, dtype=float)
+    values[program.integer] = np.round(values[program.integer])
+    broken = program.violations(values)
+    if broken:
+        outcome = "time" if timed_out else "error"
+        return Solved(values=None, objective=None, bound=-np.inf, outcome=outcome, words=f"{words}; breaks {broken[0]}")
+    objective = float(program.cost @ values)
+    bound = _dual_bound(problem, answer)
+    return Solved(
+        values=values,
+        objective=objective,
+        bound=min(bound, objective),
+        outcome="time" if timed_out else "optimal",
+        words=words,
+    )
+
+
+def _words(problem: Any, answer: Any) -> tuple[str, bool]:
+    """The solver's status in words, and whether a limit stopped it."""
+    import pulp
+
+    model = getattr(problem, "solverModel", None)
+    if model is not None and hasattr(model, "getModelStatus"):
+        words = model.modelStatusToString(model.getModelStatus())
+        return words, "limit" in words.lower() or "interrupt" in words.lower()
+    words = str(answer) if not isinstance(answer, int) else pulp.LpStatus[answer]
+    stopped = getattr(problem, "sol_status", 1) == getattr(pulp, "LpSolutionIntegerFeasible", 2)
+    return words, "limit" in words.lower() or stopped
+
+
+def _dual_bound(problem: Any, answer: Any) -> float:
+    """The solver's proven bound; minus infinity where the layer does not hand it on."""
+    stated = getattr(answer, "best_bound", None)
+    if isinstance(stated, float):
+        return stated
+    model = getattr(problem, "solverModel", None)
+    if model is not None and hasattr(model, "getInfo"):
+        return float(model.getInfo().mip_dual_bound)
+    return -np.inf
+
+
+@contextmanager
+def _quiet_stdout() -> Iterator[None]:
+    """Send file descriptor 1 away while a solver runs: HiGHS prints a banner there whatever it is told."""
+    sys.stdout.flush()
+    try:
+        saved = os.dup(1)
+    except OSError:  # no standard output at all
+        yield
+        return
+    try:
+        sink = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(sink, 1)
+        os.close(sink)
+        yield
+    finally:
+        os.dup2(saved, 1)
+        os.close(saved)

@@ -1,0 +1,29 @@
+"""Layouts and their legality, memory, and step time of one replica.
+
+Numbers and records in, numbers and records out. Models, GPUs, nodes and engines may be
+given as records, or as names that the catalog knows.
+"""
+
+from qmodel.perf.kv_cache import held_context, kv_bytes_per_token
+from qmodel.perf.legality import LayoutSet, layouts
+from qmodel.perf.memory_model import MemoryPlan, memory, tokens_in_room
+from qmodel.perf.precision import quant_family
+from qmodel.perf.step_constants import StepConstants, resolve_constants
+from qmodel.perf.step_time import decode_step_s, prefill_s, step_components, step_law
+
+__all__ = [
+    "LayoutSet",
+    "MemoryPlan",
+    "StepConstants",
+    "decode_step_s",
+    "held_context",
+    "kv_bytes_per_token",
+    "layouts",
+    "memory",
+    "prefill_s",
+    "quant_family",
+    "resolve_constants",
+    "step_components",
+    "step_law",
+    "tokens_in_room",
+]

@@ -1,0 +1,282 @@
+"""Which layouts of a model are legal on a GPU and node, and why the others are not."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from qmodel.perf.lookup import engine_of, fabric_of, gpu_of, model_of, node_of
+from qmodel.perf.memory_model import memory
+from qmodel.perf.precision import quant_family
+from qmodel.types.hardware import Fabric, Gpu, Model, Node
+from qmodel.types.layouts import Engine, Layout, Refusal
+
+__all__ = ["LayoutSet", "layouts"]
+
+Degrees = Sequence[int] | Literal["auto"]
+
+# Attention data parallelism is tried on stages of up to this many scale-up islands.
+WIDE_STAGE_ISLANDS = 4
+DEFAULT_ISLANDS = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayoutSet:
+    """Layouts of one model on one GPU type.
+
+    Attributes:
+        legal: layouts that can run, fewest GPUs first.
+        refused: the others, each with its reason and the nearest change.
+    """
+
+    legal: tuple[Layout, ...]
+    refused: tuple[Refusal, ...]
+
+
+def layouts(
+    model: Model | str,
+    gpu: Gpu | str,
+    node: Node | str | None = None,
+    fabric: Fabric | str | None = None,
+    *,
+    max_gpus: int | None = None,
+    tp: Sequence[int] = (1, 2, 4, 8),
+    pp: Sequence[int] = (1, 2),
+    ep: Degrees = "auto",
+    dp: Degrees = "auto",
+    cp: Sequence[int] = (1,),
+    engine: Engine | str | None = None,
+    precision: str | None = None,
+    max_tokens: float | None = None,
+) -> LayoutSet:
+    """Enumerate the layouts of one replica and sort them into legal and refused.
+
+    Tensor parallelism beyond one scale-up island is legal where a network joins the islands; its
+    collectives are then priced on that network. ``dp="auto"`` adds attention data parallelism with
+    whole experts (``tp=1, dp=ep=n``) for latent-attention mixtures, whose cache tensor parallelism copies.
+
+    Args:
+        model: record or catalog name.
+        gpu: record or catalog name.
+        node: its scale-up domain and NICs; None for the GPU's default node.
+        fabric: network between nodes; None for the node's own NICs.
+        max_gpus: most GPUs of one replica, None: no limit of its own.
+        tp: tensor-parallel degrees to try.
+        pp: pipeline stages to try.
+        ep: expert-parallel degrees, each 1 or the whole stage; ``auto``: sliced experts with tensor parallelism,
+            whole ones with attention data parallelism and where slices would cut FP8 blocks.
+        dp: attention ranks to try, or ``auto``.
+        cp: context-parallel degrees.
+        engine: record, catalog name, or None for vLLM defaults.
+        precision: ``auto`` or None for the checkpoint's own type.
+        max_tokens: longest request that must fit in the KV pool.
+
+    Raises:
+        ValueError: for an unknown precision or a degree below 1.
+
+    Example:
+        >>> import qmodel.perf as perf
+        >>> found = perf.layouts("llama-3.3-70b", "h100-sxm", "dgx-h100", max_gpus=8)
+        >>> [str(layout) for layout in found.legal]
+        ['tp2', 'tp1-pp2', 'tp4', 'tp2-pp2', 'tp8', 'tp4-pp2']
+        >>> found.refused[0].kind
+        'memory'
+
+    Reference: docs/theory/step-time.md, "Legal layouts".
+    """
+    architecture, accelerator = model_of(model), gpu_of(gpu)
+    machine = node_of(node, accelerator)
+    rules = _Rules(
+        model=architecture,
+        gpu=accelerator,
+        node=machine,
+        fabric=fabric_of(fabric),
+        engine=engine_of(engine, accelerator),
+        precision=precision,
+        block_quantised=architecture.fp8_block > 0 and quant_family(architecture, accelerator, precision) == "fp8",
+        max_gpus=max_gpus,
+        max_tokens=max_tokens,
+    )
+    for name, degrees in (("tp", tp), ("pp", pp), ("ep", ep), ("dp", dp), ("cp", cp)):
+        if degrees != "auto" and (not degrees or min(degrees) < 1):
+            raise ValueError(f"{name}: needs degrees of at least 1 (got {list(degrees)})")
+    legal, refused = [], []
+    for layout in sorted(set(_enumerate(rules, tp, pp, ep, dp, cp)), key=_size_order):
+        refusal = rules.refuse(layout)
+        if refusal is None:
+            legal.append(layout)
+        else:
+            refused.append(refusal)
+    return LayoutSet(legal=tuple(legal), refused=tuple(refused))
+
+
+def _size_order(layout: Layout) -> tuple[int, int, int, Layout]:
+    return (layout.gpus, layout.pp, layout.dp, layout)
+
+
+def _enumerate(
+    rules: _Rules, tp: Sequence[int], pp: Sequence[int], ep: Degrees, dp: Degrees, cp: Sequence[int]
+) -> Iterator[Layout]:
+    for stages in pp:
+        for contexts in cp:
+            for tensor in tp:
+                for ranks in (1,) if dp == "auto" else dp:
+                    group = tensor * ranks * contexts
+                    for experts in _expert_degrees(rules, ep, ranks, group):
+                        yield Layout(tp=tensor, pp=stages, ep=experts, dp=ranks, cp=contexts)
+        if dp == "auto":
+            for ranks in _attention_ranks(rules):
+                for experts in _expert_degrees(rules, ep, ranks, ranks):
+                    yield Layout(tp=1, pp=stages, ep=experts, dp=ranks)
+
+
+def _expert_degrees(rules: _Rules, ep: Degrees, ranks: int, group: int) -> Sequence[int]:
+    if ep != "auto":
+        return ep
+    if ranks > 1:
+        return (group,)
+    moe = rules.model.moe
+    if group > 1 and moe and rules.block_quantised and moe.expert_width % (group * rules.model.fp8_block):
+        return (1, group)  # slices would cut FP8 blocks, whole experts do not
+    return (1,)
+
+
+def _attention_ranks(rules: _Rules) -> list[int]:
+    """Powers of two from 2 up to the widest stage worth trying."""
+    if rules.model.mla is None or rules.model.moe is None:
+        return []
+    island = rules.node.domain.gpus
+    widest = min(rules.max_gpus or DEFAULT_ISLANDS * island, WIDE_STAGE_ISLANDS * island)
+    return [2**power for power in range(1, int(math.log2(max(widest, 1))) + 1)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Rules:
+    """Everything a layout is checked against, cheapest check first."""
+
+    model: Model
+    gpu: Gpu
+    node: Node
+    fabric: Fabric | None
+    engine: Engine
+    precision: str | None
+    block_quantised: bool
+    max_gpus: int | None
+    max_tokens: float | None
+
+    def refuse(self, layout: Layout) -> Refusal | None:
+        """The first rule that ``layout`` breaks, None where it is legal."""
+        checks: tuple[Callable[[Layout], Refusal | None], ...] = (
+            self._gpus,
+            self._engine,
+            self._heads,
+            self._kv_heads,
+            self._experts,
+            self._fp8_blocks,
+            self._layers,
+            self._network,
+            self._memory,
+        )
+        for check in checks:
+            refusal = check(layout)
+            if refusal is not None:
+                return refusal
+        return None
+
+    def _gpus(self, layout: Layout) -> Refusal | None:
+        if self.max_gpus is None or layout.gpus <= self.max_gpus:
+            return None
+        reason = f"needs {layout.gpus} GPUs, at most {self.max_gpus} are allowed"
+        return Refusal(layout=layout, kind="gpus", reason=reason, change=f"allow {layout.gpus} GPUs")
+
+    def _engine(self, layout: Layout) -> Refusal | None:
+        if layout.cp > 1:
+            reason = f"cp {layout.cp}: context parallelism has a memory model but no step-time model"
+            return Refusal(layout=layout, kind="engine", reason=reason, change="cp 1")
+        if layout.dp > 1 and self.model.moe is None:
+            reason = f"dp {layout.dp}: engines offer attention data parallelism for mixture-of-experts models only"
+            return Refusal(layout=layout, kind="engine", reason=reason, change=f"{layout.dp} replicas of dp 1")
+        return None
+
+    def _heads(self, layout: Layout) -> Refusal | None:
+        heads, degree = self.model.heads, layout.tp * layout.cp
+        if heads % degree == 0:
+            return None
+        reason = f"{heads} attention heads do not split over tp {degree}"
+        return Refusal(layout=layout, kind="heads", reason=reason, change=_nearest_tp(degree, lambda t: heads % t == 0))
+
+    def _kv_heads(self, layout: Layout) -> Refusal | None:
+        if self.model.mla:
+            return None  # the latent cache has no heads to split
+        heads, kv_heads = self.model.heads, self.model.kv_heads
+
+        def splits(degree: int) -> bool:
+            return kv_heads % degree == 0 or degree % kv_heads == 0
+
+        if splits(layout.tp):
+            return None
+        reason = f"{kv_heads} KV heads neither split over nor repeat evenly on tp {layout.tp}"
+        change = _nearest_tp(layout.tp, lambda t: splits(t) and heads % t == 0)
+        return Refusal(layout=layout, kind="kv_heads", reason=reason, change=change)
+
+    def _experts(self, layout: Layout) -> Refusal | None:
+        if layout.ep == 1:
+            return None
+        group = layout.stage_gpus
+        if self.model.moe is None:
+            reason = f"ep {layout.ep}: {self.model.name} has no experts"
+            return Refusal(layout=layout, kind="experts", reason=reason, change="ep 1")
+        if layout.ep != group:
+            reason = f"ep {layout.ep} is neither 1 nor the {group} GPUs of a stage"
+            return Refusal(layout=layout, kind="experts", reason=reason, change=f"ep 1 or ep {group}")
+        if self.model.moe.experts % layout.ep:
+            reason = f"{self.model.moe.experts} experts do not split over ep {layout.ep}"
+            return Refusal(layout=layout, kind="experts", reason=reason, change="ep 1")
+        return None
+
+    def _fp8_blocks(self, layout: Layout) -> Refusal | None:
+        if not self.block_quantised:
+            return None
+        rank, block, moe = layout.tp * layout.cp, self.model.fp8_block, self.model.moe
+        widths = [("dense FFN", self.model.ffn_width, rank)]
+        if moe:
+            widths.append(("shared-expert", float(moe.shared_width), rank))
+            if layout.ep == 1:  # whole experts are not sliced
+                widths.append(("expert", float(moe.expert_width), layout.stage_gpus))
+        for what, width, degree in widths:
+            if width % (degree * block):
+                reason = (
+                    f"{what} width {width:g} / {degree} = {width / degree:g} is not a multiple of the FP8 block {block}"
+                )
+                ways = [f"tp {t}" for t in (degree // 2, degree // 4) if t >= 1 and width % (t * block) == 0][:1]
+                if what == "expert":
+                    ways.append(f"ep {layout.stage_gpus}")
+                return Refusal(layout=layout, kind="fp8_block", reason=reason, change=" or ".join(ways))
+        return None
+
+    def _layers(self, layout: Layout) -> Refusal | None:
+        if layout.pp <= self.model.layers:
+            return None
+        reason = f"{self.model.layers} layers are fewer than pp {layout.pp}"
+        return Refusal(layout=layout, kind="layers", reason=reason, change=f"pp {self.model.layers}")
+
+    def _network(self, layout: Layout) -> Refusal | None:
+        island = self.node.domain.gpus
+        if layout.gpus <= max(island, self.node.gpus_per_node) or self.fabric or self.node.nic_fabric:
+            return None
+        reason = f"{layout.gpus} GPUs span several {self.node.name} of {island} GPUs, and no fabric joins them"
+        return Refusal(layout=layout, kind="network", reason=reason, change=f"at most {island} GPUs, or name a fabric")
+
+    def _memory(self, layout: Layout) -> Refusal | None:
+        plan = memory(self.model, self.gpu, layout, self.engine, precision=self.precision, max_tokens=self.max_tokens)
+        if plan.fits:
+            return None
+        return Refusal(layout=layout, kind="memory", reason=plan.reason, change=plan.change)
+
+
+def _nearest_tp(degree: int, legal: Callable[[int], bool]) -> str:
+    """The closest legal degree below, empty where there is none."""
+    below = [t for t in range(degree - 1, 0, -1) if legal(t)]
+    return f"tp {below[0]}" if below else ""

@@ -1,0 +1,149 @@
+"""From chosen columns to a fleet: pools merged, load split, then trimmed or grown until the exact metrics agree."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from qmodel.candidates import Candidate, Column, feasible_at, least_counts
+from qmodel.problem import Instance
+from qmodel.types import Fleet, Path, Pool, RequestClass
+
+__all__ = ["PlannedPool", "assemble", "grown_for", "pools_of"]
+
+_MOST_REPAIRS = 20  # replicas one pool may grow by before the columns must have been wrong
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PlannedPool:
+    """A pool with the classes it serves and the share of each.
+
+    Attributes:
+        shares: share of each class's demand, by class name, in (0, 1].
+    """
+
+    candidate: Candidate
+    replicas: int
+    classes: tuple[RequestClass, ...]
+    shares: tuple[float, ...]
+
+
+def pools_of(instance: Instance, chosen: Sequence[tuple[Column, int]], stock: dict[str, int]) -> list[PlannedPool]:
+    """Pools that carry the chosen columns with every target met, re-scored at their actual load.
+
+    Columns of one candidate and one mix become one pool. Where columns cover more than
+    the demand the load of each is scaled down. A pool then loses replicas while it still
+    meets every target, and gains them if merging or scaling broke one.
+
+    Args:
+        instance: the bound problem.
+        chosen: columns with their counts.
+        stock: GPUs by type, for the limited types.
+    """
+    groups: dict[tuple[int, tuple[str, ...]], list[tuple[Column, int]]] = {}
+    for column, count in chosen:
+        groups.setdefault((id(column.candidate), tuple(column.shares)), []).append((column, count))
+    carried: dict[str, float] = {}
+    for column, count in chosen:
+        for name, share in column.shares.items():
+            carried[name] = carried.get(name, 0.0) + share * count
+    pools = []
+    for (_, names), members in groups.items():
+        raw = {name: sum(column.shares[name] * count for column, count in members) for name in names}
+        pools.append(
+            PlannedPool(
+                candidate=members[0][0].candidate,
+                replicas=sum(column.replicas * count for column, count in members),
+                classes=tuple(instance.classes[name] for name in names),
+                shares=tuple(raw[name] / carried[name] for name in names),
+            )
+        )
+    used = _gpus_by_type(pools)
+    settled = []
+    for item in pools:
+        room = stock.get(item.candidate.gpu, np.inf) - used[item.candidate.gpu]
+        final = _settled(item, room)
+        used[item.candidate.gpu] += (final.replicas - item.replicas) * item.candidate.layout.gpus
+        settled.append(final)
+    return settled
+
+
+def assemble(pools: Sequence[PlannedPool]) -> Fleet:
+    """The fleet of planned pools, with readable pool names and routing by class."""
+    fleet_pools: dict[str, Pool] = {}
+    routing: dict[str, list[Path]] = {}
+    for item in pools:
+        name = _name(item, fleet_pools)
+        fleet_pools[name] = Pool(
+            name=name,
+            model=item.candidate.model,
+            gpu=item.candidate.gpu,
+            layout=item.candidate.layout,
+            replicas=item.replicas,
+            precision=item.candidate.precision,
+            price_tier=item.candidate.price.tier,
+            usd_per_gpu_hour=item.candidate.price.usd_per_gpu_hour,
+        )
+        for request_class, share in zip(item.classes, item.shares, strict=True):
+            routing.setdefault(request_class.name, []).append(Path(pools=(name,), share=share))
+    return Fleet(pools=fleet_pools, routing={name: tuple(paths) for name, paths in routing.items()})
+
+
+def grown_for(pools: Sequence[PlannedPool], candidates: Sequence[Candidate]) -> float | None:
+    """Cost of the same pools grown until every target holds with other replicas, USD/h; None where none is enough.
+
+    Args:
+        pools: the planned pools.
+        candidates: one per pool: the same pool with slower steps.
+    """
+    total = 0.0
+    for item, candidate in zip(pools, candidates, strict=True):
+        count = int(least_counts([candidate], _loaded(item))[0])
+        if count == 0:
+            return None
+        total += count * candidate.cost_usd_per_hour
+    return total
+
+
+def _loaded(item: PlannedPool) -> list[RequestClass]:
+    return [
+        replace(request_class, rate_rps=request_class.rate_rps * share)
+        for request_class, share in zip(item.classes, item.shares, strict=True)
+    ]
+
+
+def _settled(item: PlannedPool, room_gpus: float) -> PlannedPool:
+    classes, count = _loaded(item), item.replicas
+    if _meets(item.candidate, classes, count):
+        while count > 1 and _meets(item.candidate, classes, count - 1):
+            count -= 1
+        return replace(item, replicas=count)
+    limit = min(_MOST_REPAIRS, room_gpus // item.candidate.layout.gpus)
+    while count - item.replicas < limit:
+        count += 1
+        if _meets(item.candidate, classes, count):
+            break
+    return replace(item, replicas=count)
+
+
+def _meets(candidate: Candidate, classes: Sequence[RequestClass], count: int) -> bool:
+    return bool(feasible_at([candidate], classes, np.array([count]), np.array([1.0]))[0] <= 1.0)
+
+
+def _gpus_by_type(pools: Sequence[PlannedPool]) -> dict[str, int]:
+    used: dict[str, int] = {}
+    for item in pools:
+        gpu = item.candidate.gpu
+        used[gpu] = used.get(gpu, 0) + item.replicas * item.candidate.layout.gpus
+    return used
+
+
+def _name(item: PlannedPool, taken: dict[str, Pool]) -> str:
+    base = "-".join(request_class.name for request_class in item.classes)
+    base = f"{base}-{item.candidate.gpu}-{item.candidate.layout}".replace("/", "-")
+    name, number = base, 2
+    while name in taken:
+        name, number = f"{base}-{number}", number + 1
+    return name

@@ -1,0 +1,209 @@
+"""The public calls: load a scenario, plan it, evaluate a fleet, find its capacity."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from qmodel.errors import Problem, ScenarioError
+
+if TYPE_CHECKING:
+    from qmodel.evaluation import CapacityResult, Evaluation
+    from qmodel.optimize import SolverOptions
+    from qmodel.planning.plans import Plan
+    from qmodel.planning.progress import Cancel, OnProgress
+    from qmodel.scenario import Scenario
+    from qmodel.types import Fleet
+
+__all__ = ["capacity", "evaluate", "load_fleet", "load_scenario", "plan", "validate"]
+
+Source = str | Path | Mapping[str, Any]
+
+
+def load_scenario(
+    source: Source,
+    *,
+    apply: Sequence[str] = (),
+    set: Mapping[str, Any] | None = None,  # the public name, as the command line has it
+    catalog: Sequence[str | Path] = (),
+) -> Scenario:
+    """Read a scenario and check it: schema, names, prices, traces.
+
+    Args:
+        source: path of a YAML file, or the same content as a mapping.
+        apply: names of variants, left to right.
+        set: dotted key to value; wins over variants and file.
+        catalog: the user's catalog files, laid over the shipped one in order.
+
+    Returns:
+        The scenario, frozen; ``scenario.with_(...)`` derives another.
+
+    Raises:
+        ScenarioError: every problem found, each with file, line and column.
+
+    Example:
+        >>> import qmodel as qm
+        >>> scenario = qm.load_scenario({
+        ...     "qmodel": 1,
+        ...     "classes": {"chat": {"model": "llama-3.1-8b", "rate_rps": 4, "slo": {"tpot_mean_s": 0.05},
+        ...                          "prompt_tokens": {"mean": 800, "cv": 1}, "output_tokens": {"mean": 200, "cv": 1}}},
+        ...     "fleet": {"gpus": {"h100-sxm": {"price": {"usd_per_gpu_hour": 3.0}}}},
+        ... })
+        >>> list(scenario.classes)
+        ['chat']
+    """
+    scenario, problems = _checked(source, apply, set, catalog)
+    if scenario is None or problems:
+        raise ScenarioError(problems)
+    return scenario
+
+
+def validate(
+    source: Source,
+    *,
+    apply: Sequence[str] = (),
+    set: Mapping[str, Any] | None = None,  # the public name, as the command line has it
+    catalog: Sequence[str | Path] = (),
+) -> list[Problem]:
+    """Every problem of a scenario, in the order of the file; empty for one that can be planned.
+
+    Args:
+        source, apply, set, catalog: as for :func:`load_scenario`.
+    """
+    return _checked(source, apply, set, catalog)[1]
+
+
+def plan(
+    scenario: Scenario | Source,
+    *,
+    solver: SolverOptions | None = None,
+    existing: Fleet | None = None,
+    on_progress: OnProgress | None = None,
+    cancel: Cancel | None = None,
+) -> Plan:
+    """The least-cost fleet that meets every target of a scenario.
+
+    Infeasibility, overload and time limits are results, not errors: see ``plan.status`` and ``plan.why``.
+
+    Args:
+        scenario: a loaded scenario, or what :func:`load_scenario` takes.
+        solver: solver, gap and time limit; None: HiGHS, 0.5 %, 30 s.
+        existing: not supported yet; must be None.
+        on_progress: called with a ``Progress`` at each stage.
+        cancel: asked between stages; a true answer stops the search with status ``limit``.
+
+    Returns:
+        The plan. ``plan.fleet`` is None unless the status is ``optimal`` or ``feasible``.
+
+    Raises:
+        ScenarioError: for a scenario that cannot be used.
+        SolverUnavailableError: if the named solver is not installed.
+        ValueError: if ``existing`` is given.
+
+    Example:
+        >>> import qmodel as qm
+        >>> plan = qm.plan("scenarios/peers/p1.yaml")
+        >>> plan.status, round(plan.cost_usd_per_hour, 2)
+        ('optimal', 8.04)
+    """
+    if existing is not None:
+        raise ValueError("existing is not supported yet: plans start from an empty fleet")
+    from qmodel.optimize import SolverOptions
+    from qmodel.planning.planner import plan_instance
+    from qmodel.problem import bind
+
+    return plan_instance(
+        bind(_loaded(scenario)), options=solver or SolverOptions(), on_progress=on_progress, cancel=cancel
+    )
+
+
+def evaluate(scenario: Scenario | Source, fleet: Fleet | str | Path) -> Evaluation:
+    """Predictions for a given fleet, without optimisation.
+
+    Args:
+        scenario: a loaded scenario, or what :func:`load_scenario` takes.
+        fleet: a fleet, or the path of a fleet file.
+
+    Raises:
+        ScenarioError: for a scenario or fleet that cannot be used.
+
+    Example:
+        >>> import qmodel as qm
+        >>> plan = qm.plan("scenarios/peers/p1.yaml")
+        >>> qm.evaluate("scenarios/peers/p1.yaml", plan.fleet).feasible
+        True
+    """
+    from qmodel.evaluation import evaluate_fleet
+    from qmodel.problem import bind
+
+    return evaluate_fleet(bind(_loaded(scenario)), _fleet(fleet))
+
+
+def capacity(scenario: Scenario | Source, fleet: Fleet | str | Path) -> CapacityResult:
+    """The largest multiple of the demand that a fleet carries within every target, and the service curve.
+
+    Args:
+        scenario: a loaded scenario, or what :func:`load_scenario` takes.
+        fleet: a fleet, or the path of a fleet file.
+
+    Raises:
+        ScenarioError: for a scenario or fleet that cannot be used.
+
+    Example:
+        >>> import qmodel as qm
+        >>> plan = qm.plan("scenarios/peers/p1.yaml")
+        >>> qm.capacity("scenarios/peers/p1.yaml", plan.fleet).factor > 1.0
+        True
+    """
+    from qmodel.evaluation import fleet_capacity
+    from qmodel.problem import bind
+
+    return fleet_capacity(bind(_loaded(scenario)), _fleet(fleet))
+
+
+def load_fleet(source: Source) -> Fleet:
+    """Read a fleet file, or the fleet of a saved plan.
+
+    Args:
+        source: path of a YAML fleet file or of a saved plan (``.json``), or the fleet file's content as a mapping.
+
+    Raises:
+        ScenarioError: every problem found, each with its position.
+    """
+    if not isinstance(source, Mapping) and str(source).endswith(".json"):
+        from qmodel.planning.storage import load_plan
+
+        fleet = load_plan(source).fleet
+        if fleet is None:
+            raise ScenarioError([Problem(what="this plan has no fleet", file=str(source), hint="its status says why")])
+        return fleet
+    from qmodel.problem import fleet_from_file
+    from qmodel.scenario import read_fleet
+
+    return fleet_from_file(read_fleet(source))
+
+
+def _checked(
+    source: Source, apply: Sequence[str], set_: Mapping[str, Any] | None, catalog: Sequence[str | Path]
+) -> tuple[Scenario | None, list[Problem]]:
+    from qmodel.problem import name_problems
+    from qmodel.scenario import check_scenario
+
+    checked = check_scenario(source, apply=apply, overrides=set_ or {}, catalog=catalog)
+    problems = list(checked.problems)
+    if checked.scenario is not None:
+        problems += name_problems(checked.scenario)
+    return checked.scenario, problems
+
+
+def _loaded(scenario: Scenario | Source) -> Scenario:
+    from qmodel.scenario import Scenario
+
+    return scenario if isinstance(scenario, Scenario) else load_scenario(scenario)
+
+
+def _fleet(fleet: Fleet | str | Path) -> Fleet:
+    from qmodel.types import Fleet
+
+    return fleet if isinstance(fleet, Fleet) else load_fleet(fleet)

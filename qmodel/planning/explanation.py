@@ -1,0 +1,65 @@
+"""A plan explained in sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from qmodel.planning.plans import Plan
+
+__all__ = ["explanation"]
+
+_STATUS = {
+    "optimal": "proven cheapest within the gap asked for",
+    "feasible": "meets every target; a cheaper fleet is not ruled out",
+    "infeasible": "no fleet within these limits meets every target",
+    "limit": "the search stopped without a fleet",
+}
+
+
+def explanation(plan: Plan) -> str:
+    """Why this plan: status, what binds in each pool, what was nearly chosen, prices, assumptions."""
+    return "\n".join(_lines(plan))
+
+
+def _lines(plan: Plan) -> Iterator[str]:
+    yield f"{plan.title}: {plan.status}, {_STATUS[plan.status]}"
+    if plan.fleet is None:
+        yield from _without_fleet(plan)
+        return
+    assert plan.cost_usd_per_hour is not None
+    yield f"  cost {plan.cost_usd_per_hour:.2f} USD/h"
+    if plan.bound_usd_per_hour is not None and plan.gap is not None:
+        yield f"  no fleet within the limits costs less than {plan.bound_usd_per_hour:.2f} USD/h (gap {plan.gap:.1%})"
+    if plan.cost_at_p90_usd_per_hour is not None:
+        yield (
+            f"  grown until every target also holds when steps take their 90 % upper band:"
+            f" {plan.cost_at_p90_usd_per_hour:.2f} USD/h"
+        )
+    yield "what binds"
+    for row in plan.pools:
+        load = "" if row.utilisation is None else f", utilisation {row.utilisation:.0%}"
+        memory = "" if row.kv_fill is None else f", KV memory {row.kv_fill:.0%} full"
+        yield f"  {row.pool}: {row.binding}{load}{memory}"
+    if plan.why.alternatives:
+        yield "nearest alternatives, each class alone"
+        for item in plan.why.alternatives:
+            cost = "refused" if item.cost_usd_per_hour is None else f"{item.cost_usd_per_hour:.2f} USD/h"
+            yield f"  {item.cls}: {item.candidate}: {cost}, {item.limit}"
+    if plan.prices:
+        yield "what one more unit of a limit changes (linear relaxation)"
+        for price in plan.prices:
+            yield f"  {price.limit}: {price.usd_per_hour_per_unit:+.4g} USD/h"
+    if plan.assumptions:
+        yield "assumptions"
+        for text in plan.assumptions:
+            yield f"  {text}"
+
+
+def _without_fleet(plan: Plan) -> Iterator[str]:
+    yield f"  {plan.why.text}"
+    if plan.why.best:
+        yield f"  best candidate: {plan.why.best}"
+    if plan.why.change:
+        yield f"  to proceed: {plan.why.change}"
+    for text in plan.assumptions:
+        yield f"  assumed: {text}"

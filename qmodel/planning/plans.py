@@ -1,0 +1,241 @@
+"""The plan: a fleet for a scenario, with what it predicts, costs, proves and assumes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from qmodel.errors import InfeasibleError, SolverFailedError
+from qmodel.evaluation.results import LatencyRow
+from qmodel.files import write_text
+from qmodel.types import Fleet, PoolRow, RouteRow, SloRow
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["Alternative", "Plan", "PriceRow", "Status", "Termination", "Why"]
+
+Status = Literal["optimal", "feasible", "infeasible", "limit"]
+Termination = Literal["proven", "gap", "time", "iterations", "solver_error", "cancelled"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PriceRow:
+    """What one unit of a limit is worth at the optimum of the linear relaxation."""
+
+    limit: str
+    usd_per_hour_per_unit: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alternative:
+    """A pool that was not chosen for a class.
+
+    Attributes:
+        candidate: GPU type, layout and precision.
+        cost_usd_per_hour: least cost at which it alone would carry the class; None where it cannot.
+        limit: what refused it, or ``dearer``.
+    """
+
+    cls: str
+    candidate: str
+    cost_usd_per_hour: float | None
+    limit: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Why:
+    """Why this answer.
+
+    Attributes:
+        text: one sentence.
+        limit: the first limit that cannot be met; empty for a plan.
+        best: the best reachable value of it, in words with its unit.
+        change: one change that would help.
+        alternatives: nearest pools not chosen.
+    """
+
+    text: str
+    limit: str = ""
+    best: str = ""
+    change: str = ""
+    alternatives: tuple[Alternative, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """A fleet for a scenario, or the reason why there is none.
+
+    Attributes:
+        status: ``optimal`` (cost within mip_gap of a valid bound), ``feasible``, ``infeasible``, ``limit``.
+        termination: why the search stopped.
+        cost_usd_per_hour: of the fleet; None without one.
+        bound_usd_per_hour: no fleet within the scenario's limits costs less; None where none was found.
+        gap: (cost - bound) / cost.
+        gap_columns: the same against the columns that the integer program chose from.
+        fleet: None without a plan.
+        cost_at_p90_usd_per_hour: least cost when every step takes the upper error band; None where not known.
+        assumptions: sentences a reader must know.
+        scenario: resolved scenario, plain data.
+        inputs: everything else the plan used: replicas, length laws, prices; enough to verify it alone.
+        versions: of qmodel, catalog and libraries.
+        run: times and counts; left out of reproducible output.
+    """
+
+    title: str
+    status: Status
+    termination: Termination
+    cost_usd_per_hour: float | None
+    bound_usd_per_hour: float | None
+    gap: float | None
+    gap_columns: float | None
+    fleet: Fleet | None
+    pools: tuple[PoolRow, ...]
+    routing: tuple[RouteRow, ...]
+    slo: tuple[SloRow, ...]
+    latency: tuple[LatencyRow, ...]
+    prices: tuple[PriceRow, ...]
+    why: Why
+    cost_at_p90_usd_per_hour: float | None = None
+    assumptions: tuple[str, ...] = ()
+    scenario: Mapping[str, object] = field(default_factory=dict)
+    inputs: Mapping[str, object] = field(default_factory=dict)
+    versions: Mapping[str, str] = field(default_factory=dict)
+    run: Mapping[str, float] = field(default_factory=dict)
+
+    def to_dict(self, *, reproducible: bool = False) -> dict[str, object]:
+        """Plain data in the names and order of ``plan --format json``.
+
+        Args:
+            reproducible: leave out ``run``, the only part that differs between equal inputs.
+        """
+        data: dict[str, object] = {
+            "title": self.title,
+            "status": self.status,
+            "termination": self.termination,
+            "cost_usd_per_hour": self.cost_usd_per_hour,
+            "bound_usd_per_hour": self.bound_usd_per_hour,
+            "gap": self.gap,
+            "gap_columns": self.gap_columns,
+            "cost_at_p90_usd_per_hour": self.cost_at_p90_usd_per_hour,
+            "pools": [row.to_dict() for row in self.pools],
+            "routing": [row.to_dict() for row in self.routing],
+            "slo": [row.to_dict() for row in self.slo],
+            "latency": [row.to_dict() for row in self.latency],
+            "prices": [asdict(row) for row in self.prices],
+            "why": asdict(self.why),
+            "assumptions": list(self.assumptions),
+            "fleet": None if self.fleet is None else self.fleet.to_dict(),
+            "scenario": dict(self.scenario),
+            "inputs": dict(self.inputs),
+            "versions": dict(self.versions),
+        }
+        if not reproducible:
+            data["run"] = dict(self.run)
+        return data
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, object]) -> Plan:
+        """The inverse of :meth:`to_dict`.
+
+        Raises:
+            KeyError: if a part is missing; ``load_plan`` turns that into a positioned error.
+        """
+        return _plan_from(data)
+
+    def save(self, path: str | Path) -> None:
+        """Write the plan as JSON, whole or not at all.
+
+        Raises:
+            ScenarioError: if the file cannot be written.
+        """
+        write_text(path, json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n")
+
+    def to_frame(self, table: str = "pools") -> pd.DataFrame:
+        """One of ``pools``, ``routing``, ``slo``, ``latency`` as a DataFrame.
+
+        Raises:
+            ValueError: if there is no such table.
+        """
+        tables = ("pools", "routing", "slo", "latency")
+        if table not in tables:
+            raise ValueError(f"table must be one of {', '.join(tables)} (got {table!r})")
+        import pandas as pd
+
+        return pd.DataFrame([row.to_dict() for row in getattr(self, table)])
+
+    def explain(self) -> str:
+        """Why this plan, what binds in each pool, what was nearly chosen, what was assumed."""
+        from qmodel.planning.explanation import explanation
+
+        return explanation(self)
+
+    def raise_for_status(self) -> None:
+        """Do nothing for a plan with a fleet.
+
+        Raises:
+            InfeasibleError: if nothing meets the targets.
+            SolverFailedError: if the search stopped without a plan.
+        """
+        if self.status == "infeasible":
+            raise InfeasibleError(self.why.text)
+        if self.fleet is None:
+            raise SolverFailedError(self.why.text)
+
+
+def _plan_from(data: Mapping[str, object]) -> Plan:
+    def rows(key: str) -> list[dict[str, object]]:
+        part = data[key]
+        if not isinstance(part, Sequence):
+            raise KeyError(key)
+        return [_renamed(dict(item)) for item in part]
+
+    why = data["why"]
+    fleet, scenario, inputs = data["fleet"], data["scenario"], data["inputs"]
+    versions, run = data["versions"], data.get("run", {})
+    assumptions = data["assumptions"]
+    if not (isinstance(why, Mapping) and isinstance(scenario, Mapping) and isinstance(inputs, Mapping)):
+        raise KeyError("why, scenario or inputs")
+    if not (isinstance(versions, Mapping) and isinstance(run, Mapping) and isinstance(assumptions, Sequence)):
+        raise KeyError("versions, run or assumptions")
+    return Plan(
+        title=str(data["title"]),
+        status=data["status"],  # type: ignore[arg-type]  # checked by load_plan
+        termination=data["termination"],  # type: ignore[arg-type]
+        cost_usd_per_hour=_number(data["cost_usd_per_hour"]),
+        bound_usd_per_hour=_number(data["bound_usd_per_hour"]),
+        gap=_number(data["gap"]),
+        gap_columns=_number(data["gap_columns"]),
+        cost_at_p90_usd_per_hour=_number(data["cost_at_p90_usd_per_hour"]),
+        fleet=Fleet.from_dict(fleet) if isinstance(fleet, Mapping) else None,
+        pools=tuple(PoolRow(**row) for row in rows("pools")),  # type: ignore[arg-type]
+        routing=tuple(RouteRow(**row) for row in rows("routing")),  # type: ignore[arg-type]
+        slo=tuple(SloRow(**row) for row in rows("slo")),  # type: ignore[arg-type]
+        latency=tuple(LatencyRow(**row) for row in rows("latency")),  # type: ignore[arg-type]
+        prices=tuple(PriceRow(**row) for row in rows("prices")),  # type: ignore[arg-type]
+        why=Why(
+            text=str(why["text"]),
+            limit=str(why["limit"]),
+            best=str(why["best"]),
+            change=str(why["change"]),
+            alternatives=tuple(Alternative(**_renamed(dict(item))) for item in why["alternatives"]),  # type: ignore[arg-type]
+        ),
+        assumptions=tuple(str(item) for item in assumptions),
+        scenario=scenario,
+        inputs=inputs,
+        versions={str(k): str(v) for k, v in versions.items()},
+        run={str(k): float(v) for k, v in run.items()},
+    )
+
+
+def _renamed(row: dict[str, object]) -> dict[str, object]:
+    if "class" in row:
+        row["cls"] = row.pop("class")
+    return row
+
+
+def _number(value: object) -> float | None:
+    return None if value is None else float(str(value))

@@ -1,0 +1,23 @@
+"""A scenario bound to catalog, traces, prices and profiles: typed classes and pool options."""
+
+from qmodel.problem.binding import bind, name_problems, price_of
+from qmodel.problem.fleet_files import fleet_from_file
+from qmodel.problem.instances import GpuOption, Instance, LayoutRules, Policy, Price, Profile
+from qmodel.problem.replicas import at_confidence, reference_lengths, replica_of, with_engine
+
+__all__ = [
+    "GpuOption",
+    "Instance",
+    "LayoutRules",
+    "Policy",
+    "Price",
+    "Profile",
+    "at_confidence",
+    "bind",
+    "fleet_from_file",
+    "name_problems",
+    "price_of",
+    "reference_lengths",
+    "replica_of",
+    "with_engine",
+]

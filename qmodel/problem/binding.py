@@ -1,0 +1,293 @@
+"""Bind a scenario to the catalog, its traces and its profiles; every unknown name reported with its position."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from qmodel.catalog import Catalog, PriceRule, load_catalog
+from qmodel.errors import CatalogError, Problem, ScenarioError
+from qmodel.problem.demand import bind_class
+from qmodel.problem.instances import GpuOption, Instance, LayoutRules, Policy, Price, Profile
+from qmodel.types import Band, Engine, Model, Pool, Replica, RequestClass, StepLaw
+
+if TYPE_CHECKING:
+    from qmodel.scenario import Scenario
+    from qmodel.scenario.fleet_section import GpuSpec, ProfileSpec
+
+__all__ = ["bind", "name_problems", "price_of"]
+
+
+def bind(scenario: Scenario, catalog: Catalog | None = None) -> Instance:
+    """The typed problem of a scenario, with every name resolved.
+
+    Args:
+        scenario: checked against its schema.
+        catalog: names, prices and constants; None: the shipped catalog under the scenario's own files.
+
+    Raises:
+        ScenarioError: names that are not known, GPUs without a price, traces that cannot be used; all at once.
+    """
+    binder = _Binder(scenario, catalog or load_catalog(scenario.catalog_files))
+    instance = binder.instance()
+    if binder.problems:
+        raise ScenarioError(binder.problems)
+    return instance
+
+
+def name_problems(scenario: Scenario) -> list[Problem]:
+    """What :func:`bind` would raise, as a list; empty for a scenario that can be planned."""
+    try:
+        bind(scenario)
+    except ScenarioError as error:
+        return list(error.problems)
+    return []
+
+
+def price_of(instance: Instance, pool: Pool) -> Price:
+    """The price of a pool's GPUs: what the pool states, else that of the GPU option."""
+    if pool.usd_per_gpu_hour is None:
+        return instance.gpus[pool.gpu].price
+    option = instance.gpus[pool.gpu].price
+    if pool.usd_per_gpu_hour == option.usd_per_gpu_hour and pool.price_tier == option.tier:
+        return option
+    return Price(usd_per_gpu_hour=pool.usd_per_gpu_hour, tier=pool.price_tier, basis="stated in the fleet")
+
+
+class _Binder:
+    """Collects problems and assumptions while the parts of an instance are made."""
+
+    def __init__(self, scenario: Scenario, catalog: Catalog) -> None:
+        self.scenario = scenario
+        self.catalog = catalog
+        self.problems: list[Problem] = []
+        self.assumptions: list[str] = []
+        self.profiled_models = {item.model for item in scenario.profiles}
+        self.profiled_gpus = {item.gpu for item in scenario.profiles}
+
+    def instance(self) -> Instance:
+        scenario = self.scenario
+        models = self._models()
+        classes = self._classes(models)
+        gpus = {
+            name: option for name, spec in scenario.fleet.gpus.items() if (option := self._gpu(name, spec)) is not None
+        }
+        profiles = self._profiles(gpus)
+        rules = self._layouts()
+        return Instance(
+            title=scenario.title or Path(scenario.file).stem,
+            classes=classes,
+            models=models,
+            gpus=gpus,
+            profiles=profiles,
+            layouts=rules,
+            policy=Policy(confidence=scenario.policy.confidence),
+            constants=self.catalog.constants,
+            assumptions=tuple(dict.fromkeys(self.assumptions)),
+            scenario=scenario.resolved(),
+            catalog_digest=self.catalog.digest,
+        )
+
+    def _reject(self, key: str, what: str, hint: str = "") -> None:
+        self.problems.append(self.scenario.problem(key, what, hint))
+
+    def _reject_name(self, key: str, error: CatalogError) -> None:
+        what, _, hint = str(error).partition("; ")
+        self._reject(key, what, hint)
+
+    def _models(self) -> dict[str, Model | None]:
+        found: dict[str, Model | None] = {}
+        for name, spec in self.scenario.classes.items():
+            if spec.model in found:
+                continue
+            try:
+                found[spec.model] = self.catalog.model(spec.model, base_dir=self.scenario.base_dir)
+            except CatalogError as error:
+                found[spec.model] = None
+                if spec.model not in self.profiled_models:
+                    self._reject_name(f"classes.{name}.model", error)
+            except ScenarioError as error:
+                self.problems += error.problems
+                found[spec.model] = None
+        return found
+
+    def _classes(self, models: Mapping[str, Model | None]) -> dict[str, RequestClass]:
+        classes = {}
+        for name, spec in self.scenario.classes.items():
+            try:
+                bound, notes = bind_class(self.scenario, name, spec, models.get(spec.model))
+            except ScenarioError as error:
+                self.problems += error.problems
+                continue
+            classes[name] = bound
+            self.assumptions += notes
+        return classes
+
+    def _gpu(self, name: str, spec: GpuSpec) -> GpuOption | None:
+        key = f"fleet.gpus.{name}"
+        try:
+            gpu = self.catalog.gpu(name)
+        except CatalogError as error:
+            if name not in self.profiled_gpus:
+                self._reject_name(key, error)
+                return None
+            return self._profiled_gpu(name, spec)
+        try:
+            node = self.catalog.node(spec.node) if spec.node else self.catalog.default_node(name)
+        except CatalogError as error:
+            self._reject_name(f"{key}.node", error)
+            return None
+        if node.gpu != gpu.name:
+            self._reject(f"{key}.node", f"node '{node.name}' has {node.gpu} GPUs", f"default: '{self._default(name)}'")
+        fabric_name = spec.fabric or node.nic_fabric
+        fabric = topology = None
+        try:
+            fabric = self.catalog.fabric(fabric_name) if fabric_name else None
+        except CatalogError as error:
+            self._reject_name(f"{key}.fabric", error)
+        try:
+            topology = self.catalog.topology(spec.topology or "rail-fat-tree")
+        except CatalogError as error:
+            self._reject_name(f"{key}.topology", error)
+        price = self._price(name, spec, in_catalog=True)
+        if price is None:
+            return None
+        engine = self._engine(name, gpu_known=True)
+        if node.confidence == "low":
+            self.assumptions.append(f"{name}: node {node.name}, of low confidence in the catalog")
+        if gpu.constants_status != "fitted":
+            self.assumptions.append(f"{name}: step-time constants are {_STATUS[gpu.constants_status]}")
+        return GpuOption(
+            name=name,
+            gpu=gpu,
+            node=node,
+            fabric=fabric,
+            topology=topology,
+            max_count=spec.max_count,
+            price=price,
+            engine=engine,
+        )
+
+    def _default(self, name: str) -> str:
+        return self.catalog.default_node(name).name
+
+    def _profiled_gpu(self, name: str, spec: GpuSpec) -> GpuOption | None:
+        for part in ("node", "fabric", "topology"):
+            if getattr(spec, part) is not None:
+                self._reject(f"fleet.gpus.{name}.{part}", f"'{name}' is known by profiles only", f"leave {part} out")
+        price = self._price(name, spec, in_catalog=False)
+        if price is None:
+            return None
+        return GpuOption(
+            name=name,
+            gpu=None,
+            node=None,
+            fabric=None,
+            topology=None,
+            max_count=spec.max_count,
+            price=price,
+            engine=self._engine(name, gpu_known=False),
+        )
+
+    def _price(self, name: str, spec: GpuSpec, *, in_catalog: bool) -> Price | None:
+        key = f"fleet.gpus.{name}"
+        book = self.scenario.fleet.price_book
+        stated = spec.price
+        term = (stated.term if stated and stated.term else None) or book.term
+        if stated is not None and stated.usd_per_gpu_hour is not None:
+            return Price(usd_per_gpu_hour=stated.usd_per_gpu_hour, tier=term, basis="stated in the scenario")
+        if not in_catalog:
+            self._reject(key, "has no price, and the catalog does not know it", "write price: {usd_per_gpu_hour: ...}")
+            return None
+        rule = PriceRule(providers=book.providers, term=term, market=book.market, choose=book.choose)
+        try:
+            chosen = self.catalog.price(name, rule)
+        except CatalogError as error:
+            self._reject_name(key, error)
+            return None
+        self.assumptions.append(f"{name}: {chosen.usd_per_gpu_hour:g} USD per GPU-hour, {chosen.rule}")
+        return Price(usd_per_gpu_hour=chosen.usd_per_gpu_hour, tier=term, basis=chosen.rule)
+
+    def _engine(self, gpu_name: str, *, gpu_known: bool) -> Engine:
+        settings = self.scenario.engine_settings(gpu_name)
+        name = str(settings.pop("name", "vllm"))
+        version = settings.pop("version", None)
+        engine = Engine(name=name)
+        if gpu_known:
+            try:
+                engine = self.catalog.engine(name, self.catalog.gpu(gpu_name), version)
+            except CatalogError as error:
+                self._reject_name("engine.version" if version and "version" in str(error) else "engine.name", error)
+        return replace(engine, **settings)
+
+    def _profiles(self, gpus: Mapping[str, GpuOption]) -> dict[tuple[str, str], tuple[Profile, ...]]:
+        used = {spec.model for spec in self.scenario.classes.values()}
+        found: dict[tuple[str, str], tuple[Profile, ...]] = {}
+        for index, spec in enumerate(self.scenario.profiles):
+            if spec.gpu not in self.scenario.fleet.gpus:
+                known = ", ".join(self.scenario.fleet.gpus)
+                self._reject(f"profiles[{index}].gpu", f"'{spec.gpu}' is not in fleet.gpus", f"one of {known}")
+                continue
+            option = gpus.get(spec.gpu)
+            if option is None or spec.model not in used:
+                continue
+            profile = Profile(
+                model=spec.model, gpu=spec.gpu, layout=spec.layout.layout, replica=_profiled(spec, option.engine)
+            )
+            pair = (spec.model, spec.gpu)
+            if any(item.layout == profile.layout for item in found.get(pair, ())):
+                what = f"{spec.model} on {spec.gpu} in layout {profile.layout} is profiled twice"
+                self._reject(f"profiles[{index}]", what, "keep one")
+            found[pair] = (*found.get(pair, ()), profile)
+        return found
+
+    def _layouts(self) -> LayoutRules:
+        spec, usual = self.scenario.layouts, LayoutRules()
+        precisions = ("auto",) if spec.precision == "auto" else tuple(spec.precision)
+        for name in precisions:
+            if name != "auto":
+                self.assumptions.append(f"precision {name} is allowed: its effect on answer quality is not modelled")
+        return LayoutRules(
+            tp=usual.tp if spec.tp == "auto" else spec.tp,
+            pp=usual.pp if spec.pp == "auto" else spec.pp,
+            ep=spec.ep,
+            dp=spec.dp,
+            cp=usual.cp if spec.cp == "auto" else spec.cp,
+            precisions=precisions,
+        )
+
+
+_STATUS = {
+    "thin": "fitted to few points",
+    "guess": "a guess without a measurement",
+    "none": "taken from the nearest GPU of the same vendor",
+}
+
+
+def _profiled(spec: ProfileSpec, engine: Engine) -> Replica:
+    band = Band(p90=spec.band_p90) if spec.band_p90 else Band()
+    if spec.step_table is not None:
+        step = StepLaw.table(
+            batch=spec.step_table.batch,
+            step_s=spec.step_table.step_s,
+            gamma_s=spec.gamma_s,
+            delta_s=spec.delta_s,
+            band=band,
+        )
+    else:
+        assert spec.alpha_s is not None and spec.beta_s is not None  # the schema asks for both
+        step = StepLaw.linear(
+            alpha_s=spec.alpha_s, beta_s=spec.beta_s, gamma_s=spec.gamma_s, delta_s=spec.delta_s, band=band
+        )
+    return Replica(
+        step=step,
+        max_num_seqs=spec.max_num_seqs or engine.max_num_seqs,
+        kv_tokens=spec.kv_tokens,
+        max_batched_tokens=engine.max_batched_tokens,
+        watermark=engine.watermark,
+        admission=engine.admission,
+        kv_slope=spec.kv_slope,
+        kv_fixed_tokens=spec.kv_fixed_tokens,
+    )

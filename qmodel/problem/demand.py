@@ -1,0 +1,112 @@
+"""Request classes from their scenario sections: laws from numbers, rates and joint lengths from traces."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from qmodel.errors import Problem, ScenarioError
+from qmodel.types import Law, Lengths, Model, RequestClass
+from qmodel.workload import combine_reasoning, length_law, lengths_from_arrays
+
+if TYPE_CHECKING:
+    from qmodel.scenario import Scenario
+    from qmodel.scenario.class_section import ClassSpec, TraceSpec
+    from qmodel.scenario.length_section import LengthSpec
+
+__all__ = ["bind_class"]
+
+
+def bind_class(
+    scenario: Scenario, name: str, spec: ClassSpec, model: Model | None
+) -> tuple[RequestClass, tuple[str, ...]]:
+    """One class with its laws, and what a reader must know about them.
+
+    An output never exceeds the model's context length, whatever the law says.
+
+    Args:
+        scenario: for positions and the folder that relative paths start at.
+        name: name of the class.
+        spec: its section.
+        model: catalog record of its model, None where only profiles describe it.
+
+    Raises:
+        ScenarioError: a law or trace that cannot be used.
+    """
+    if spec.trace is not None:
+        return _from_trace(scenario, name, spec, spec.trace)
+    key = f"classes.{name}"
+    cap = spec.max_tokens or (model.max_context if model is not None else None)
+    assert spec.prompt_tokens is not None and spec.rate is not None  # the schema asks for both
+    prompt = _law(scenario, f"{key}.prompt_tokens", spec.prompt_tokens, model.max_context if model else None)
+    reasoning: Law | None = None
+    if spec.output_tokens is not None:
+        output = _law(scenario, f"{key}.output_tokens", spec.output_tokens, cap)
+    else:
+        assert spec.reasoning_tokens is not None and spec.answer_tokens is not None  # the schema asks for both
+        thinking = _law(scenario, f"{key}.reasoning_tokens", spec.reasoning_tokens, cap)
+        answer = _law(scenario, f"{key}.answer_tokens", spec.answer_tokens, cap)
+        try:
+            output, reasoning = combine_reasoning(thinking, answer, max_tokens=cap)
+        except ValueError as error:
+            raise ScenarioError([scenario.problem(f"{key}.max_tokens", str(error))]) from error
+    notes = []
+    if output.capped_share > 0.001:
+        notes.append(f"class {name}: {output.capped_share:.1%} of outputs are cut at a cap")
+    bound = RequestClass(
+        name=name,
+        model=spec.model,
+        rate_rps=spec.rate,
+        lengths=Lengths.independent(prompt, output, reasoning),
+        slos=spec.slos,
+        priority=spec.priority,
+    )
+    return bound, tuple(notes)
+
+
+def _law(scenario: Scenario, key: str, spec: LengthSpec, maximum: int | None) -> Law:
+    stated = spec.model_dump(exclude_none=True)
+    try:
+        return length_law(stated, maximum=maximum)
+    except ValueError as error:
+        raise ScenarioError([scenario.problem(key, str(error))]) from error
+
+
+def _from_trace(
+    scenario: Scenario, name: str, spec: ClassSpec, source: TraceSpec
+) -> tuple[RequestClass, tuple[str, ...]]:
+    from qmodel.trace import read_trace
+
+    key = f"classes.{name}.trace"
+    try:
+        trace = read_trace(Path(scenario.base_dir) / source.file)
+    except ScenarioError as error:
+        raise ScenarioError([_placed(scenario, f"{key}.file", problem) for problem in error.problems]) from error
+    if source.cls is not None:
+        try:
+            trace = trace.only(source.cls)
+        except ValueError as error:
+            raise ScenarioError([scenario.problem(f"{key}.class", str(error).removeprefix("class: "))]) from error
+    if trace.rate_rps is None:
+        hint = "use its lengths as quantiles, and state rate_rps"
+        raise ScenarioError([scenario.problem(f"{key}.file", f"'{source.file}' has no arrival times", hint)])
+    rate_rps = trace.rate_rps * source.rate_scale
+    bound = RequestClass(
+        name=name,
+        model=spec.model,
+        rate_rps=rate_rps,
+        lengths=lengths_from_arrays(trace.prompt_tokens, trace.output_tokens, trace.reasoning_tokens),
+        slos=spec.slos,
+        priority=spec.priority,
+        arrivals_note="Poisson, optimistic",
+    )
+    notes = (
+        f"class {name}: arrivals are Poisson, optimistic: {rate_rps:.4g} requests/s is the mean rate of"
+        f" {source.file}; the burstiness of the trace is not modelled",
+        *(f"{source.file}: {note}" for note in trace.notes),
+    )
+    return bound, notes
+
+
+def _placed(scenario: Scenario, key: str, problem: Problem) -> Problem:
+    return scenario.problem(key, problem.what, problem.hint)

@@ -1,0 +1,114 @@
+"""The bound problem: typed classes, GPU options and rules, with every name resolved."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from qmodel.types import Engine, Fabric, Gpu, Layout, Model, Node, Replica, RequestClass, Topology
+from qmodel.types.constants import EngineConstants
+
+__all__ = ["GpuOption", "Instance", "LayoutRules", "Policy", "Price", "Profile"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Price:
+    """What one GPU costs, and by which rule that was decided.
+
+    Attributes:
+        usd_per_gpu_hour: US dollars per GPU and hour.
+        tier: ``on_demand``, ``reserved_1y``, ``reserved_3y`` or ``spot``.
+        basis: where the figure comes from, in words.
+    """
+
+    usd_per_gpu_hour: float
+    tier: str
+    basis: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuOption:
+    """One GPU type that the fleet may use.
+
+    Attributes:
+        name: the name the scenario uses.
+        gpu: catalog record; None where only profiles describe it.
+        node, fabric, topology: how its GPUs are joined; None where only profiles describe it.
+        max_count: GPUs in stock; None: no limit.
+        engine: engine settings on this GPU.
+    """
+
+    name: str
+    gpu: Gpu | None
+    node: Node | None
+    fabric: Fabric | None
+    topology: Topology | None
+    max_count: int | None
+    price: Price
+    engine: Engine
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Profile:
+    """A user's own measurement of one model on one GPU type and layout."""
+
+    model: str
+    gpu: str
+    layout: Layout
+    replica: Replica
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayoutRules:
+    """Which layouts may be enumerated; ``auto``: what the model and the hardware make worth trying.
+
+    Attributes:
+        precisions: weight types to consider; ``auto`` is the checkpoint's own.
+    """
+
+    tp: tuple[int, ...] = (1, 2, 4, 8)
+    pp: tuple[int, ...] = (1, 2)
+    ep: tuple[int, ...] | Literal["auto"] = "auto"
+    dp: tuple[int, ...] | Literal["auto"] = "auto"
+    cp: tuple[int, ...] = (1,)
+    precisions: tuple[str, ...] = ("auto",)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """Rules of the decision."""
+
+    confidence: Literal["nominal", "p90"] = "nominal"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Instance:
+    """One planning problem, ready for the mathematics.
+
+    Attributes:
+        title: for people.
+        classes: by name, in the order of the scenario.
+        models: catalog records by the name the classes use; None where only profiles describe the model.
+        gpus: options by name.
+        profiles: by (model, gpu); such a pair has only these candidates.
+        assumptions: sentences a reader must know.
+        scenario: the resolved scenario as plain data.
+        catalog_digest: identifies the catalog.
+    """
+
+    title: str
+    classes: Mapping[str, RequestClass]
+    models: Mapping[str, Model | None]
+    gpus: Mapping[str, GpuOption]
+    profiles: Mapping[tuple[str, str], tuple[Profile, ...]]
+    layouts: LayoutRules
+    policy: Policy
+    constants: EngineConstants
+    assumptions: tuple[str, ...] = ()
+    scenario: Mapping[str, object] = field(default_factory=dict)
+    catalog_digest: str = ""
+
+    def classes_of(self, model: str) -> tuple[RequestClass, ...]:
+        """Classes that ask for ``model``, in the order of the scenario."""
+        return tuple(item for item in self.classes.values() if item.model == model)

@@ -1,0 +1,127 @@
+"""From a model, a GPU option and a layout to the replica that the queueing models take."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from qmodel.perf import MemoryPlan, memory, step_law
+from qmodel.problem.instances import GpuOption, Instance
+from qmodel.topology import link_costs
+from qmodel.types import Engine, Layout, Lengths, Model, Refusal, Replica, mix_lengths
+
+__all__ = ["at_confidence", "replica_of", "with_engine"]
+
+
+def with_engine(engine: Engine, overrides: dict[str, object]) -> Engine:
+    """The engine with some settings replaced; keys are those of the record."""
+    return replace(engine, **overrides) if overrides else engine  # type: ignore[arg-type]  # keys checked at the edge
+
+
+def at_confidence(replica: Replica, level: str) -> Replica:
+    """The replica whose every step takes its 90 % upper band, where the level asks for that.
+
+    Args:
+        level: ``nominal``, ``p90`` (steps times 1 + p90) or ``low`` (divided by it).
+    """
+    if level == "nominal" or replica.step.band.p90 == 0.0:
+        return replica
+    factor = 1.0 + replica.step.band.p90
+    return replace(replica, step=replica.step.scaled(factor if level == "p90" else 1.0 / factor))
+
+
+def replica_of(
+    instance: Instance,
+    *,
+    model: str,
+    gpu: str,
+    layout: Layout,
+    engine: Engine | None = None,
+    precision: str | None = None,
+) -> Replica | Refusal:
+    """The replica of a model on a GPU type in a layout, or why there is none.
+
+    A pair with profiles has only those: another layout is refused. Else memory and step
+    law come from the catalog; the step law is taken around the mean prompt and context of
+    the model's classes.
+
+    Args:
+        instance: the bound problem.
+        model: model name as the classes use it.
+        gpu: GPU name as the scenario uses it.
+        layout: degrees of one replica.
+        engine: engine settings; None: those of the GPU option.
+        precision: weight type; None: the checkpoint's own.
+    """
+    option = instance.gpus[gpu]
+    profiles = instance.profiles.get((model, gpu))
+    if profiles is not None:
+        return _from_profile(instance, model, gpu, layout)
+    record = instance.models[model]
+    if record is None or option.gpu is None or option.node is None:
+        missing = f"model '{model}'" if record is None else f"GPU '{gpu}'"
+        return Refusal(
+            layout=layout,
+            kind="engine",
+            reason=f"{missing} is known by profiles only, and none is for {model} on {gpu}",
+            change="add a profile for the pair",
+        )
+    return _from_catalog(instance, record, option, layout, engine or option.engine, precision)
+
+
+def reference_lengths(instance: Instance, model: str) -> Lengths:
+    """Joint length law of all requests for one model, by rate; the operating point of its step laws."""
+    classes = instance.classes_of(model)
+    return mix_lengths([item.lengths for item in classes], [item.rate_rps for item in classes])
+
+
+def _from_profile(instance: Instance, model: str, gpu: str, layout: Layout) -> Replica | Refusal:
+    profiles = instance.profiles[(model, gpu)]
+    for profile in profiles:
+        if profile.layout == layout:
+            return profile.replica
+    known = ", ".join(str(profile.layout) for profile in profiles)
+    return Refusal(
+        layout=layout,
+        kind="engine",
+        reason=f"{model} on {gpu} has profiles for {known} only",
+        change=f"use {known.split(', ')[0]}, or add a profile",
+    )
+
+
+def _from_catalog(
+    instance: Instance, model: Model, option: GpuOption, layout: Layout, engine: Engine, precision: str | None
+) -> Replica | Refusal:
+    assert option.gpu is not None and option.node is not None
+    plan = memory(model, option.gpu, layout, engine, precision=precision)
+    if not plan.fits:
+        return Refusal(layout=layout, kind="memory", reason=plan.reason, change=plan.change)
+    name = next(key for key, value in instance.models.items() if value is model)
+    lengths = reference_lengths(instance, name)
+    step = step_law(
+        model,
+        option.gpu,
+        layout,
+        engine,
+        constants=instance.constants,
+        links=link_costs(layout, option.node, option.fabric, option.topology),
+        context_tokens=lengths.mean_context,
+        prompt_tokens=lengths.prompt.moments[1] / lengths.prompt.mean,
+        batch=_operating_batch(plan, engine, layout, lengths),
+        precision=precision,
+    )
+    return Replica(
+        step=step,
+        max_num_seqs=engine.max_num_seqs * layout.dp,
+        kv_tokens=plan.kv_tokens,
+        max_batched_tokens=engine.max_batched_tokens * layout.dp,
+        watermark=engine.watermark,
+        admission=engine.admission,
+        kv_slope=plan.kv_slope,
+        kv_fixed_tokens=plan.kv_fixed_tokens,
+    )
+
+
+def _operating_batch(plan: MemoryPlan, engine: Engine, layout: Layout, lengths: Lengths) -> float:
+    """Half of the sequences that slots and memory allow: where the prefill slope is taken."""
+    held = plan.kv_slope * lengths.mean_context + plan.kv_fixed_tokens
+    return max(min(engine.max_num_seqs * layout.dp, plan.kv_tokens / held) / 2.0, 1.0)

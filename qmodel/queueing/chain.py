@@ -1,0 +1,229 @@
+"""Number of requests in a pool of continuous-batching replicas: a birth-death chain with state-dependent speed.
+
+With b sequences in service each advances one token per step, a step lasts
+tau(b) plus the prefill of new prompts, so b sequences leave at rate b / T(b).
+Below the limits this is a processor-sharing queue, whose occupancy does not
+depend on the length law beyond its mean. See docs/theory/replica.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from qmodel.queueing.conditional_wait import conditional_wait_scv
+from qmodel.queueing.halfin_whitt import halfin_whitt_weight, light_traffic_ratio, residual_spread, wait_ratio
+from qmodel.queueing.kv_limited import MemoryLimit, sequences_running, share_blocked
+from qmodel.queueing.work import Work
+from qmodel.types import FloatArray, Replica, Router
+
+__all__ = ["Occupancy", "occupancy", "residence_s", "top_rate_rps"]
+
+_SURELY_STABLE = 0.99995  # unstable cases are solved here to keep their numbers finite; callers mask them
+_DENSE = 320  # states kept one by one; beyond, a grid in sqrt(n) that resolves the spread of n
+_TAIL_SPREADS = 5.0  # standard deviations of the number that fits, beyond its mean, until memory is surely full
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Occupancy:
+    """Stationary law of a pool, C cases; unstable cases hold numbers without meaning.
+
+    Attributes:
+        utilisation: offered load over the largest stable load, shape (C,).
+        batch: sequences in service at the grid nodes, per replica, shape (K,) or (C, K).
+        seen: probability that an arrival finds the node, shape (C, K); states past the last node are in it.
+        mean_batch: mean sequences in service per replica, shape (C,).
+        idle: probability that the arrival's replica is empty, shape (C,).
+        residence_s: mean time in service, shape (C,).
+        p_wait: probability of waiting for a slot or for memory, shape (C,).
+        wait_mean_s: mean wait of those that wait, shape (C,).
+        wait_scv: its squared coefficient of variation, shape (C,).
+        tau_mean_s: mean step time without prefill, met by a token, shape (C,).
+        tau_variance: its variance over the states a token meets, shape (C,).
+    """
+
+    utilisation: FloatArray
+    batch: FloatArray
+    seen: FloatArray
+    mean_batch: FloatArray
+    idle: FloatArray
+    residence_s: FloatArray
+    p_wait: FloatArray
+    wait_mean_s: FloatArray
+    wait_scv: FloatArray
+    tau_mean_s: FloatArray
+    tau_variance: FloatArray
+
+
+def residence_s(replica: Replica, work: Work, batch: FloatArray, recompute: float = 0.0) -> FloatArray:
+    """T(b): time in service with b sequences in service throughout, s; broadcasts over ``batch``."""
+    prefill = replica.step.delta_s * (work.lengths.prompt.mean + recompute * work.lengths.output.mean)
+    return np.asarray(work.steps * replica.step.tau_s(batch, work.context) + batch * prefill)
+
+
+def top_rate_rps(replica: Replica, work: Work, limit: MemoryLimit | None) -> tuple[float, bool]:
+    """Largest stable rate of one replica, requests/s, and whether memory (not slots or steps) sets it."""
+    slots = float(replica.max_num_seqs)
+    rate = slots / float(residence_s(replica, work, np.array(slots)))
+    if limit is None or limit.fits >= slots + _TAIL_SPREADS * limit.spread:
+        return rate, False
+    full = min(limit.fits, slots)
+    saturated = limit.derating * full / float(residence_s(replica, work, np.array(full), limit.recompute))
+    return min(rate, saturated), saturated < rate
+
+
+def occupancy(
+    replica: Replica,
+    work: Work,
+    limit: MemoryLimit | None,
+    rate_rps: FloatArray,
+    replicas: FloatArray,
+    router: Router,
+) -> Occupancy:
+    """Solve the chain for C cases.
+
+    Args:
+        replica: engine instance.
+        work: its requests.
+        limit: its memory limit, None without.
+        rate_rps: arrivals of the whole pool, shape (C,).
+        replicas: replicas of the pool, shape (C,).
+        router: ``random`` splits the stream evenly; ``jsq`` makes one chain of all replicas.
+
+    Returns:
+        The stationary law; its own construction around the birth-death balance pi(n) ~ prod lambda/mu(k).
+    """
+    machines = replicas if router == "jsq" else np.ones_like(rate_rps)
+    rate = rate_rps if router == "jsq" else rate_rps / replicas
+    capacity, by_memory = top_rate_rps(replica, work, limit)
+    rho = rate / (machines * capacity)
+    number, weight = _grid(_top_state(replica, limit), machines)
+    batch, tau, speed = _speeds(replica, work, limit, number, machines[:, None])
+    law = _balance(np.minimum(rate, _SURELY_STABLE * machines * capacity), number, weight, speed)
+    token = law.seen * batch
+    token = token / token.sum(axis=1, keepdims=True)
+    tau_mean = (token * tau).sum(axis=1)
+    mean_batch = (law.seen * batch).sum(axis=1)
+    p_wait, queue = _waiting(law, limit, number, machines[:, None], batch)
+    ratio, scv = _wait_shape(replica, work, limit, machines, np.minimum(rho, _SURELY_STABLE), by_memory)
+    return Occupancy(
+        utilisation=rho,
+        batch=batch,
+        seen=law.seen,
+        mean_batch=mean_batch,
+        idle=(law.seen * (number < np.maximum(machines[:, None], 1.0))).sum(axis=1),
+        residence_s=mean_batch * machines / rate,
+        p_wait=p_wait,
+        wait_mean_s=queue * ratio / (rate * np.maximum(p_wait, 1e-300)),
+        wait_scv=scv,
+        tau_mean_s=tau_mean,
+        tau_variance=np.maximum((token * tau**2).sum(axis=1) - tau_mean**2, 0.0),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Balance:
+    """Normalised law: nodes with what they stand for, the last state alone, and the geometric tail behind it."""
+
+    seen: FloatArray
+    last: FloatArray
+    tail: FloatArray
+    tail_excess: FloatArray
+
+
+def _top_state(replica: Replica, limit: MemoryLimit | None) -> float:
+    """Sequences per replica beyond which more of them do not raise its speed."""
+    slots = float(replica.max_num_seqs)
+    if limit is None:
+        return slots
+    return max(min(np.ceil(limit.fits + _TAIL_SPREADS * limit.spread), slots), 1.0)
+
+
+def _grid(top: float, machines: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Nodes n and the number of states each stands for, both of shape (C, K); exact where all states fit."""
+    last = np.round(top * machines)
+    largest = float(last.max())
+    count = 1 + max(int(min(largest, _DENSE)), 96 + int(1.6 * np.sqrt(largest)))
+    index = np.arange(count, dtype=float)
+    number = np.minimum(np.maximum((index / (count - 1)) ** 2 * last[:, None], index), last[:, None])
+    gaps = np.diff(number, axis=1) / 2.0
+    weight = np.zeros_like(number)
+    weight[:, 1:] += gaps
+    weight[:, :-1] += gaps
+    weight[:, 0] += 0.5
+    weight[:, -1] += 0.5
+    return number, weight
+
+
+def _speeds(
+    replica: Replica, work: Work, limit: MemoryLimit | None, number: FloatArray, machines: FloatArray
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Sequences in service per replica, step time, and departures/s of the pool, at each node."""
+    present = np.maximum(number / machines, np.minimum(number, 1.0))
+    busy = np.minimum(number, machines)
+    running = np.minimum(present, float(replica.max_num_seqs))
+    extra = 0.0
+    if limit is not None:
+        running = np.minimum(sequences_running(limit, running), running)
+        blocked = share_blocked(limit, present)
+        extra = limit.recompute * blocked
+    tau = replica.step.tau_s(running, work.context)
+    prefill = replica.step.delta_s * (work.lengths.prompt.mean + extra * work.lengths.output.mean)
+    with np.errstate(divide="ignore"):
+        speed = busy * running / (work.steps * tau + running * prefill)
+    return np.where(number < machines, number / machines, running), tau, np.asarray(speed)
+
+
+def _balance(rate: FloatArray, number: FloatArray, weight: FloatArray, speed: FloatArray) -> _Balance:
+    """Detailed balance in logs; between nodes the sum of log ratios is a trapezoid, exact for neighbouring states."""
+    speed = speed.copy()
+    speed[:, 0] = speed[:, 1]  # the rate out of the empty state never enters: it cancels from the first trapezoid
+    ratio = np.log(rate[:, None] / speed)
+    gaps = np.diff(number, axis=1)
+    steps = 0.5 * gaps * (ratio[:, 1:] + ratio[:, :-1]) + 0.5 * np.diff(ratio, axis=1) * (gaps > 0.0)
+    log_mass = np.concatenate([np.zeros((rate.size, 1)), np.cumsum(steps, axis=1)], axis=1)
+    state = np.exp(log_mass - log_mass.max(axis=1, keepdims=True))
+    rho = np.minimum(rate / speed[:, -1], _SURELY_STABLE)
+    tail = state[:, -1] * rho / (1.0 - rho)
+    seen = state * weight
+    seen[:, -1] += tail
+    total = seen.sum(axis=1)
+    return _Balance(
+        seen=seen / total[:, None],
+        last=state[:, -1] / total,
+        tail=tail / total,
+        tail_excess=tail / (1.0 - rho) / total,
+    )
+
+
+def _waiting(
+    law: _Balance, limit: MemoryLimit | None, number: FloatArray, machines: FloatArray, batch: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Probability that an arrival waits, and mean number waiting, of the whole pool."""
+    queue = law.tail_excess
+    p_wait = law.last + law.tail
+    if limit is not None:
+        blocked = share_blocked(limit, number / machines)
+        p_wait = (law.seen * blocked).sum(axis=1) + law.last * (1.0 - blocked[:, -1])
+        excess = np.where(number > machines, np.maximum(number - machines * batch, 0.0), 0.0)
+        queue = queue + (law.seen * excess).sum(axis=1)
+    return np.minimum(p_wait, 1.0), queue
+
+
+def _wait_shape(
+    replica: Replica, work: Work, limit: MemoryLimit | None, machines: FloatArray, rho: FloatArray, by_memory: bool
+) -> tuple[FloatArray, FloatArray]:
+    """Mean wait over that of the exponential queue, and SCV of the wait of those that wait."""
+    if limit is not None and by_memory:
+        first, second, third = work.memory_time
+        servers, light = limit.servers * machines, np.asarray(1.0)
+    else:
+        first, second, third = work.lengths.output.moments
+        servers = replica.max_num_seqs * machines
+        light = light_traffic_ratio(work.lengths.output.values, work.lengths.output.weights, servers)
+    scv = max(second / first**2 - 1.0, 0.0)
+    nu = residual_spread(first, second, third)
+    ratio = wait_ratio(servers, rho, scv, nu, light)
+    shape = conditional_wait_scv(rho, nu, (1.0 + scv) / 2.0, halfin_whitt_weight(servers, rho, nu))
+    return ratio, shape

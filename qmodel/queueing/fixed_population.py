@@ -1,0 +1,341 @@
+"""Replicas under a fixed population: users that ask again as soon as they are answered, and a batch of jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from qmodel.queueing.drain import DrainRun, drain, pool_tokens
+from qmodel.queueing.interleaving import interleaved_lengths
+from qmodel.types.fleets import Overload
+from qmodel.types.laws import FloatArray, Lengths
+from qmodel.types.replica import Admission, Replica, StepLaw
+
+__all__ = ["ClosedBatch", "ClosedLoop", "StepTime", "closed_batch", "closed_loop", "resident_cap"]
+
+StepTime = Callable[[FloatArray, FloatArray, FloatArray], npt.ArrayLike]
+_BISECTIONS = 48
+_MOST_PREFILL_LOAD = 0.9  # beyond it the open-queue form of the prompt wait no longer describes a closed loop
+_MOST_REQUESTS = 1_000_000
+_MOST_ORDERS = 8  # where the longest request stands in the queue matters to small batches: average over rotations
+_REQUESTS_IN_ALL_ORDERS = 3000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ClosedLoop:
+    """Steady state of a replica with a fixed number of users; arrays in the common shape of the arguments.
+
+    Attributes:
+        ttft_s: mean time from request to first token, waiting for memory or a slot included, s.
+        tpot_s: mean time per further token, s.
+        wait_s: the part of ``ttft_s`` spent waiting for memory or a slot, s.
+        batch: mean number of sequences decoding.
+        requests_per_s: completed requests per second.
+        output_tokens_per_s: generated tokens per second, all users together.
+    """
+
+    ttft_s: FloatArray
+    tpot_s: FloatArray
+    wait_s: FloatArray
+    batch: FloatArray
+    requests_per_s: FloatArray
+    output_tokens_per_s: FloatArray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ClosedBatch:
+    """Completion of a batch of requests that are all present at time 0.
+
+    Where a request is longer than a replica's memory, times are +inf and ``overload`` says why.
+
+    Attributes:
+        makespan_s: when the last request completes, s.
+        mean_completion_s: mean over requests of the completion time, s.
+        completion_s: completion times in ascending order, s, shape (requests,).
+        first_token_s: times of the first tokens in ascending order, s, shape (requests,).
+        output_tokens_per_s: all generated tokens over the makespan.
+        preemptions: evictions for lack of KV memory, over all requests.
+        recomputed_tokens: tokens prefilled again after evictions.
+        overload: None, or the request that fits nowhere.
+    """
+
+    makespan_s: float
+    mean_completion_s: float
+    completion_s: FloatArray
+    first_token_s: FloatArray
+    output_tokens_per_s: float
+    preemptions: float
+    recomputed_tokens: float
+    overload: Overload | None = None
+
+    def completion_quantile_s(self, p: float) -> float:
+        """The time by which a share ``p`` in (0, 1] of the requests is complete, s."""
+        return _share_done(self.completion_s, p)
+
+    def first_token_quantile_s(self, p: float) -> float:
+        """The time by which a share ``p`` in (0, 1] of the requests has its first token, s."""
+        return _share_done(self.first_token_s, p)
+
+
+def resident_cap(
+    kv_tokens: npt.ArrayLike | None,
+    prompt_mean: npt.ArrayLike,
+    output_mean: npt.ArrayLike,
+    admission: Admission = "full_prompt",
+    max_num_seqs: npt.ArrayLike = 256,
+    kv_slope: float = 1.0,
+    kv_fixed_tokens: float = 0.0,
+) -> FloatArray:
+    """Sequences of mean length that a replica holds at once.
+
+    An engine that evicts holds what a sequence needs half way through its output; one that reserves at
+    admission holds prompt and output in full.
+
+    Args:
+        kv_tokens: KV pool of the replica, tokens; None: memory never limits; broadcasts.
+        prompt_mean: tokens; broadcasts.
+        output_mean: tokens; broadcasts.
+        admission: ``full_prompt`` or ``no_evict``.
+        max_num_seqs: slots; broadcasts.
+        kv_slope: pool tokens held per context token.
+        kv_fixed_tokens: pool tokens held per sequence whatever its context.
+
+    Returns:
+        A whole number from 1 to ``max_num_seqs``.
+
+    Example:
+        >>> float(resident_cap(100_000, 1000, 500, "no_evict")), float(resident_cap(100_000, 1000, 500))
+        (66.0, 80.0)
+    """
+    prompt, output = _positive("prompt_mean", prompt_mean, "tokens"), _positive("output_mean", output_mean, "tokens")
+    slots = _positive("max_num_seqs", max_num_seqs, "sequences")
+    if admission not in ("full_prompt", "no_evict"):
+        raise ValueError(f"admission must be 'full_prompt' or 'no_evict' (got {admission!r})")
+    if kv_tokens is None:
+        return np.asarray(np.broadcast_arrays(slots, prompt, output)[0] * 1.0)[()]
+    room = _positive("kv_tokens", kv_tokens, "tokens")
+    context = prompt + (output if admission == "no_evict" else output / 2.0)
+    return np.asarray(np.clip(np.floor(room / (kv_slope * context + kv_fixed_tokens)), 1.0, slots))[()]
+
+
+def closed_loop(
+    step: StepLaw | StepTime,
+    users: npt.ArrayLike,
+    prompt_mean: npt.ArrayLike,
+    output_mean: npt.ArrayLike,
+    cap: npt.ArrayLike = np.inf,
+    burst_share: npt.ArrayLike = 0.0,
+    *,
+    max_batched_tokens: npt.ArrayLike = 8192,
+    front_end_s: npt.ArrayLike = 0.0,
+) -> ClosedLoop:
+    """What a benchmark at fixed concurrency measures: users that send the next request on the last token.
+
+    Args:
+        step: a step law, or a function of arrays (batch, context tokens per sequence, prefill tokens in
+            the step) that gives the step time in s.
+        users: concurrent users of the replica, at least 1; broadcasts.
+        prompt_mean: mean prompt, tokens; broadcasts.
+        output_mean: mean output, tokens, at least 2; broadcasts.
+        cap: most sequences resident at once, see :func:`resident_cap`; broadcasts.
+        burst_share: share of the requests that start together at time 0 (0 in steady state, 0.1 for a
+            benchmark of ten requests per user submitted at once); broadcasts.
+        max_batched_tokens: token budget of one step; broadcasts.
+        front_end_s: time outside the engine before the first token, s; broadcasts.
+
+    Returns:
+        :class:`ClosedLoop` in the common shape.
+
+    Raises:
+        ValueError: naming the argument and its range.
+
+    Example:
+        >>> law = StepLaw.linear(alpha_s=0.01, beta_s=0.0)
+        >>> loop = closed_loop(law, users=8, prompt_mean=100, output_mean=101)
+        >>> round(float(loop.tpot_s), 6), bool(loop.output_tokens_per_s < 808)
+        (0.01, True)
+
+    Reference: mean-value balance of a closed system, own construction, see docs/theory/queueing.md.
+    """
+    prompt = _positive("prompt_mean", prompt_mean, "tokens")
+    output = _positive("output_mean", output_mean, "tokens", least=2.0)
+    population = _positive("users", users, "users", least=1.0)
+    limit = _positive("cap", cap, "sequences", least=1.0, finite=False)
+    budget = _positive("max_batched_tokens", max_batched_tokens, "tokens", least=1.0)
+    share, front = np.asarray(burst_share, dtype=float), np.asarray(front_end_s, dtype=float)
+    if not np.all((share >= 0.0) & (share <= 1.0)):
+        raise ValueError(f"burst_share must be between 0 and 1 (got {burst_share!r})")
+    if not np.all(np.isfinite(front) & (front >= 0.0)):
+        raise ValueError(f"front_end_s must be finite and at least 0 s (got {front_end_s!r})")
+    population, prompt, output, limit, share, budget, front = np.broadcast_arrays(
+        population, prompt, output, limit, share, budget, front
+    )
+    resident = np.minimum(population, limit)
+    cycle = _Cycle(
+        step=_step_time(step), resident=resident, prompt=prompt, output=output, budget=budget, burst=share, front=front
+    )
+
+    low, high = np.zeros_like(resident), resident.copy()
+    for _ in range(_BISECTIONS):
+        batch = (low + high) / 2.0
+        ttft_s, tpot_s = cycle.times(batch)
+        too_many = batch * (1.0 + ttft_s / ((output - 1.0) * tpot_s)) > resident
+        low, high = np.where(too_many, low, batch), np.where(too_many, batch, high)
+    batch = (low + high) / 2.0
+    ttft_s, tpot_s = cycle.times(batch)
+    requests_per_s = batch / ((output - 1.0) * tpot_s)
+    wait_s = (population - resident) / requests_per_s
+    return ClosedLoop(
+        ttft_s=np.asarray(ttft_s + wait_s)[()],
+        tpot_s=np.asarray(tpot_s)[()],
+        wait_s=np.asarray(wait_s)[()],
+        batch=np.asarray(batch)[()],
+        requests_per_s=np.asarray(requests_per_s)[()],
+        output_tokens_per_s=np.asarray(requests_per_s * output)[()],
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Cycle:
+    """One request's times once it is resident, for a given mean batch."""
+
+    step: StepTime
+    resident: FloatArray
+    prompt: FloatArray
+    output: FloatArray
+    budget: FloatArray
+    burst: FloatArray
+    front: FloatArray
+
+    def times(self, batch: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """TTFT without the wait for memory, and TPOT."""
+        context = self.prompt + self.output / 2.0
+        chunk = np.minimum(self.prompt, self.budget)
+        chunks = self.prompt / chunk
+        decode_s = np.asarray(self.step(batch, context, np.zeros_like(chunk)), dtype=float)
+        prompt_s = (np.asarray(self.step(batch, context, chunk), dtype=float) - decode_s) * chunks
+        alone_s = np.asarray(self.step(np.zeros_like(batch), context, chunk), dtype=float) * chunks
+        others = np.maximum(batch - 1.0, 0.0)
+        tpot_s = decode_s + others * prompt_s / self.output
+
+        prefill_load = np.minimum(batch / ((self.output - 1.0) * tpot_s) * prompt_s, _MOST_PREFILL_LOAD)
+        open_wait_s = decode_s * (1.0 - prefill_load) / 2.0 + prefill_load * prompt_s / (2.0 * (1.0 - prefill_load))
+        together_s = alone_s + others * prompt_s / 2.0  # half of the other prompts are ahead in a common start
+        company = np.clip(self.resident - 1.0, 0.0, 1.0)  # a sequence alone never lands in the middle of a step
+        spread_s = np.minimum(alone_s + company * open_wait_s, together_s + decode_s)
+        ttft_s = (1.0 - self.burst) * spread_s + self.burst * np.maximum(spread_s, together_s)
+        # Work is conserved: in one cycle of a request every other resident is prefilled once.
+        least_cycle_s = alone_s + (self.resident - 1.0) * prompt_s + (self.output - 1.0) * decode_s
+        tpot_s = np.maximum(tpot_s, (least_cycle_s - ttft_s) / (self.output - 1.0))
+        return ttft_s + self.front, tpot_s
+
+
+def closed_batch(replica: Replica, requests: int, lengths: Lengths, replicas: int = 1) -> ClosedBatch:
+    """When a batch of requests that are all present at time 0 completes.
+
+    The requests take the quantiles of the length law in a fixed, evenly interleaved order and are dealt to
+    the replicas in turn; small batches are averaged over rotations of that order. Each replica is stepped
+    from completion to completion: first come, first served admission while slots and memory last, chunked
+    prefill, growth, eviction of the newest, whose prefill is repeated. Same input, same digits: nothing is
+    drawn at random.
+
+    Args:
+        replica: the engine instance; all are equal.
+        requests: number of requests, 1 to a million.
+        lengths: joint law of prompt and output tokens.
+        replicas: number of replicas, at least 1.
+
+    Returns:
+        :class:`ClosedBatch`; with ``overload`` where the longest request exceeds a replica's KV memory.
+
+    Raises:
+        ValueError: naming the argument and its range.
+
+    Example:
+        >>> from qmodel.types import Law
+        >>> one = Replica(step=StepLaw.linear(alpha_s=0.01, beta_s=0.0))
+        >>> batch = closed_batch(one, 4, Lengths.independent(Law.constant(10), Law.constant(101)))
+        >>> round(batch.makespan_s, 6)
+        1.01
+
+    Reference: own construction, see docs/theory/queueing.md.
+    """
+    for name, value, most in (("requests", requests, _MOST_REQUESTS), ("replicas", replicas, _MOST_REQUESTS)):
+        if not (float(value).is_integer() and 1 <= value <= most):
+            raise ValueError(f"{name} must be a whole number from 1 to {most:,} (got {value!r})")
+    prompts, outputs = interleaved_lengths(lengths, int(requests))
+    longest = int(np.argmax(prompts + outputs))
+    need = pool_tokens(replica, float(prompts[longest] + outputs[longest]))
+    if replica.kv_tokens is not None and need > replica.kv_tokens:
+        return _does_not_fit(int(requests), need, replica.kv_tokens)
+    orders = int(np.clip(_REQUESTS_IN_ALL_ORDERS // requests, 1, _MOST_ORDERS))
+    passes = [
+        _drained(replica, np.roll(prompts, start), np.roll(outputs, start), min(int(replicas), int(requests)))
+        for start in (np.arange(orders) * requests // orders).tolist()
+    ]
+    completion_s = np.mean([np.sort(run.completion_s) for run in passes], axis=0)
+    return ClosedBatch(
+        makespan_s=float(completion_s[-1]),
+        mean_completion_s=float(completion_s.mean()),
+        completion_s=completion_s,
+        first_token_s=np.mean([np.sort(run.first_token_s) for run in passes], axis=0),
+        output_tokens_per_s=float(outputs.sum() / completion_s[-1]),
+        preemptions=float(np.mean([run.preemptions for run in passes])),
+        recomputed_tokens=float(np.mean([run.recomputed_tokens for run in passes])),
+    )
+
+
+def _drained(replica: Replica, prompts: FloatArray, outputs: FloatArray, used: int) -> DrainRun:
+    """All replicas in one record; request i goes to replica i modulo ``used``."""
+    runs = [drain(replica, prompts[first::used], outputs[first::used]) for first in range(used)]
+    return DrainRun(
+        first_token_s=np.concatenate([run.first_token_s for run in runs]),
+        completion_s=np.concatenate([run.completion_s for run in runs]),
+        preemptions=sum(run.preemptions for run in runs),
+        recomputed_tokens=sum(run.recomputed_tokens for run in runs),
+    )
+
+
+def _does_not_fit(requests: int, need: float, room: float) -> ClosedBatch:
+    never = np.full(requests, np.inf)
+    return ClosedBatch(
+        makespan_s=np.inf,
+        mean_completion_s=np.inf,
+        completion_s=never,
+        first_token_s=never,
+        output_tokens_per_s=0.0,
+        preemptions=0.0,
+        recomputed_tokens=0.0,
+        overload=Overload(
+            kind="length",
+            value=need,
+            limit=room,
+            reason=f"the longest request holds {need:,.0f} KV tokens, a replica has {room:,.0f}; "
+            "lower max_tokens or give the replica more memory",
+        ),
+    )
+
+
+def _share_done(times_s: FloatArray, p: float) -> float:
+    if not 0.0 < p <= 1.0:
+        raise ValueError(f"p must be above 0 and at most 1, e.g. 0.95 (got {p!r})")
+    return float(times_s[max(int(np.ceil(p * times_s.size * (1.0 - 1e-12))) - 1, 0)])
+
+
+def _step_time(step: StepLaw | StepTime) -> StepTime:
+    if not isinstance(step, StepLaw):
+        return step
+    law = step
+    return lambda batch, context, prefill: law.tau_s(batch, context) + law.delta_s * prefill
+
+
+def _positive(name: str, given: npt.ArrayLike, unit: str, least: float = 0.0, finite: bool = True) -> FloatArray:
+    values = np.asarray(given, dtype=float)
+    good = (values >= least) & (values > 0.0) & (np.isfinite(values) if finite else ~np.isnan(values))
+    if not np.all(good):
+        bound = f"at least {least:g}" if least > 0.0 else "above 0"
+        raise ValueError(f"{name} must be {'finite and ' if finite else ''}{bound} {unit} (got {given!r})")
+    return values

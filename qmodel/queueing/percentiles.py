@@ -1,0 +1,140 @@
+"""Laws of times as percentiles need them: on a grid, or as a mixture of three-moment kernels. No sampling."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import special
+
+from qmodel.queueing.conditional_wait import conditional_wait_quantile, conditional_wait_sf
+from qmodel.types import FloatArray
+
+__all__ = ["GridLaw", "KernelLaw", "delayed", "wait_nodes"]
+
+_SCAN = 33  # points of each of two scans for a quantile
+_WAIT_TIMES = 512  # lattice on which a wait and a prefill delay are added
+_RARE = 1e-6  # probability of waiting below which no percentile notices it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class GridLaw:
+    """C laws given by their CDF at increasing times, linear between.
+
+    Attributes:
+        mean_s: shape (C,).
+        times_s: shape (C, T).
+        cdf: shape (C, T).
+    """
+
+    mean_s: FloatArray
+    times_s: FloatArray
+    cdf: FloatArray
+
+    def quantile(self, p: float) -> FloatArray:
+        """The time that a share ``p`` does not exceed, s, shape (C,)."""
+        return np.array([np.interp(p, self.cdf[case], self.times_s[case]) for case in range(self.cdf.shape[0])])
+
+    def variance(self) -> tuple[FloatArray, FloatArray]:
+        """Variance and third central moment, shapes (C,)."""
+        mass = np.diff(self.cdf, axis=1)
+        middle = (self.times_s[:, 1:] + self.times_s[:, :-1]) / 2.0
+        centred = middle - (mass * middle).sum(axis=1, keepdims=True)
+        within = (self.times_s[:, 1:] - self.times_s[:, :-1]) ** 2 / 12.0
+        return (mass * (centred**2 + within)).sum(axis=1), (mass * centred**3).sum(axis=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class KernelLaw:
+    """C mixtures of M shifted-gamma kernels, each given by mean, spread and skewness.
+
+    Attributes:
+        weight: shape (C, M), rows sum to 1.
+        centre_s: kernel means, shape (C, M).
+        spread_s: standard deviations, shape (C, M), positive.
+        skew: skewness, shape (C, M), positive.
+    """
+
+    weight: FloatArray
+    centre_s: FloatArray
+    spread_s: FloatArray
+    skew: FloatArray
+
+    @property
+    def mean_s(self) -> FloatArray:
+        """Means, shape (C,)."""
+        return np.asarray((self.weight * self.centre_s).sum(axis=1))
+
+    def cdf(self, times_s: FloatArray) -> FloatArray:
+        """P(X <= t) at ``times_s``, shape (C, T); gamma kernels in the cube-root normal form.
+
+        Reference: Wilson and Hilferty, PNAS 17 (1931).
+        """
+        z = (times_s[:, :, None] - self.centre_s[:, None, :]) / self.spread_s[:, None, :]
+        skew = self.skew[:, None, :]
+        root = np.cbrt(np.maximum(1.0 + z * skew / 2.0, 0.0))
+        kernel = special.ndtr((6.0 / skew) * (root - 1.0) + skew / 6.0)
+        return np.asarray((kernel * self.weight[:, None, :]).sum(axis=2))
+
+    def quantile(self, p: float) -> FloatArray:
+        """The time that a share ``p`` does not exceed, s, shape (C,)."""
+        low = np.maximum((self.centre_s - 6.0 * self.spread_s).min(axis=1), 0.0)
+        high = (self.centre_s + (8.0 + 6.0 * self.skew) * self.spread_s).max(axis=1)
+        for _ in range(2):
+            times = low[:, None] + (high - low)[:, None] * np.linspace(0.0, 1.0, _SCAN)
+            level = self.cdf(times)
+            above = np.clip((level < p).sum(axis=1), 1, _SCAN - 1)
+            rows = np.arange(level.shape[0])
+            low, high = times[rows, above - 1], times[rows, above]
+        below, over = level[rows, above - 1], level[rows, above]
+        part = np.where(over > below, (p - below) / np.maximum(over - below, 1e-300), 0.5)
+        return np.asarray(low + (high - low) * np.clip(part, 0.0, 1.0))
+
+
+def delayed(delay: GridLaw, p_wait: FloatArray, wait_mean_s: FloatArray, wait_scv: FloatArray) -> GridLaw:
+    """Law of an independent wait (zero with probability 1 - ``p_wait``) plus ``delay``.
+
+    Args:
+        delay: C laws on equally spaced times from 0.
+        p_wait: probability of waiting, shape (C,).
+        wait_mean_s: mean wait of those that wait, shape (C,).
+        wait_scv: its squared coefficient of variation, shape (C,).
+    """
+    if not np.any(p_wait > _RARE):
+        return delay
+    cases = p_wait.size
+    times = np.concatenate([delay.times_s, np.zeros((cases, _WAIT_TIMES))], axis=1)
+    cdf = np.concatenate([delay.cdf, np.ones((cases, _WAIT_TIMES))], axis=1)
+    for case in range(cases):
+        if p_wait[case] > _RARE:
+            times[case], cdf[case] = _with_wait(
+                delay.times_s[case], delay.cdf[case], p_wait[case], wait_mean_s[case], wait_scv[case]
+            )
+        else:
+            times[case, -_WAIT_TIMES:] = delay.times_s[case, -1]
+    return GridLaw(mean_s=delay.mean_s + p_wait * wait_mean_s, times_s=times, cdf=cdf)
+
+
+def wait_nodes(wait_mean_s: FloatArray, wait_scv: FloatArray, count: int) -> FloatArray:
+    """Equally likely points of the wait of those that wait, scaled to its mean, shape (C, count)."""
+    level = (np.arange(count) + 0.5) / count
+    point = conditional_wait_quantile(1.0 - level[None, :], wait_mean_s[:, None], wait_scv[:, None])
+    return np.asarray(point * (wait_mean_s / point.mean(axis=1))[:, None])
+
+
+def _with_wait(
+    times: FloatArray, cdf: FloatArray, p_wait: float, mean_s: float, scv: float
+) -> tuple[FloatArray, FloatArray]:
+    """CDF of wait + delay on the delay's own times and on a lattice that spans the sum."""
+    far = float(conditional_wait_quantile(min(1e-5 / p_wait, 0.5), mean_s, scv))
+    lattice = np.linspace(0.0, far + times[-1], _WAIT_TIMES)
+    half = (lattice[1] - lattice[0]) / 2.0
+    survival = conditional_wait_sf(np.maximum(lattice - half, 0.0), mean_s, scv)
+    wait = survival - np.append(survival[1:], 0.0)
+    both = np.fft.irfft(
+        np.fft.rfft(wait, 2 * _WAIT_TIMES) * np.fft.rfft(np.interp(lattice, times, cdf), 2 * _WAIT_TIMES), 2 * _WAIT_TIMES
+    )[:_WAIT_TIMES]
+    union = np.sort(np.concatenate([times, lattice]))
+    direct = np.interp(union, times, cdf, right=1.0)
+    total = (1.0 - p_wait) * direct + p_wait * np.clip(np.interp(union, lattice, both), 0.0, 1.0)
+    return union, np.maximum.accumulate(total)

@@ -1,0 +1,331 @@
+"""Latency of a pool of equal replicas behind one router, for one case or for many at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from qmodel.queueing.chain import Occupancy, occupancy, top_rate_rps
+from qmodel.queueing.kv_limited import MemoryLimit, length_overload, memory_limit
+from qmodel.queueing.percentiles import GridLaw, KernelLaw, delayed
+from qmodel.queueing.predictions import ClassPrediction, PoolPrediction, Prediction
+from qmodel.queueing.prefill import Backlog, PrefillDelay, backlog, prefill_delay
+from qmodel.queueing.token_times import Pace, pace, time_per_token, time_to_token
+from qmodel.queueing.work import ClassWork, Work, pooled_work
+from qmodel.types import METRICS, FloatArray, Metric, Overload, Replica, RequestClass, Router, Stream
+
+__all__ = ["ClassPrediction", "PoolPrediction", "Prediction", "pool", "pool_metrics", "utilisation"]
+
+Wanted = tuple[str, Metric, float | None]
+
+
+def pool(
+    replica: Replica, classes: Sequence[Stream | RequestClass], replicas: int, router: Router = "random"
+) -> PoolPrediction:
+    """Predict TTFT, answer start, TPOT and completion of every class in a pool.
+
+    Classes share the pool first-come, first-served; arrivals are Poisson.
+
+    Args:
+        replica: engine instance that the pool is made of.
+        classes: streams with the rates that the whole pool receives, requests/s.
+        replicas: number of replicas, at least 1.
+        router: ``random`` or ``jsq`` (fewest requests present).
+
+    Returns:
+        The prediction; where the load is too high it says why and holds no numbers.
+
+    Raises:
+        ValueError: naming the argument that is out of range.
+
+    Example:
+        >>> from qmodel.types import Law, Lengths, StepLaw
+        >>> replica = Replica(step=StepLaw.linear(alpha_s=0.01, beta_s=1e-4, delta_s=3e-5), max_num_seqs=64)
+        >>> chat = Stream(name="chat", rate_rps=4.0, lengths=Lengths.independent(Law.constant(500), Law.constant(200)))
+        >>> prediction = pool(replica, [chat], replicas=1)
+        >>> prediction.stable, round(prediction["chat"].tpot.mean, 4)
+        (True, 0.0117)
+        >>> pool(replica, [chat], replicas=1)["chat"].ttft.quantile(0.95) < 0.06
+        True
+
+    Source: own construction, see docs/theory/replica.md.
+    """
+    _check(replica, router)
+    counts, loads = _cases([replicas], [1.0])
+    work = pooled_work(replica, classes)
+    limit = memory_limit(replica, work)
+    too_long = length_overload(replica, work)
+    capacity, by_memory = top_rate_rps(replica, work, limit)
+    used = float(work.rate_rps / (counts[0] * capacity))
+    overload = too_long or _overload(replica, work, limit, used, float(counts[0]), capacity, by_memory)
+    if overload is not None:
+        return PoolPrediction(
+            stable=False, overload=overload, utilisation=used, kv_fill=None, mean_batch=None, p_wait=None, classes={}
+        )
+    state = _solve(replica, work, limit, work.rate_rps * loads, counts, router)
+    batch = float(state.seen.mean_batch[0])
+    return PoolPrediction(
+        stable=True,
+        overload=None,
+        utilisation=used,
+        kv_fill=None if replica.kv_tokens is None else batch * work.held / replica.kv_tokens,
+        mean_batch=batch,
+        p_wait=float(state.seen.p_wait[0]),
+        classes={member.name: _class_prediction(state, member) for member in work.classes},
+    )
+
+
+def pool_metrics(
+    replicas: Sequence[Replica] | Replica,
+    streams: Sequence[Stream | RequestClass],
+    counts: npt.ArrayLike,
+    loads: npt.ArrayLike,
+    router: Router,
+    wanted: Sequence[Wanted],
+) -> FloatArray:
+    """Chosen metrics of C pools that serve the same streams at different sizes and loads.
+
+    Args:
+        replicas: one replica for all cases, or C of them.
+        streams: classes at load 1, requests/s.
+        counts: replicas of each case, shape (C,) or a scalar.
+        loads: factor on the rates of each case, shape (C,) or a scalar.
+        router: ``random`` or ``jsq``.
+        wanted: W triples of class name, metric and level p in (0, 1), None for the mean.
+
+    Returns:
+        Values in s, shape (C, W); infinite where the load is too high.
+
+    Raises:
+        ValueError: naming the argument that is out of range.
+
+    Example:
+        >>> from qmodel.types import Law, Lengths, StepLaw
+        >>> replica = Replica(step=StepLaw.linear(alpha_s=0.01, beta_s=1e-4, delta_s=3e-5), max_num_seqs=64)
+        >>> chat = Stream(name="chat", rate_rps=4.0, lengths=Lengths.independent(Law.constant(500), Law.constant(200)))
+        >>> pool_metrics(replica, [chat], [1, 1], [1.0, 9.0], "random", [("chat", "tpot", None)]).round(4).tolist()
+        [[0.0117], [inf]]
+    """
+    engines, sizes, factors = _broadcast(replicas, counts, loads)
+    _check_wanted(streams, wanted)
+    values = np.full((sizes.size, len(wanted)), np.inf)
+    for replica, rows in _by_replica(engines):
+        _check(replica, router)
+        work = pooled_work(replica, streams)
+        if length_overload(replica, work) is not None:
+            continue
+        limit = memory_limit(replica, work)
+        rate = work.rate_rps * factors[rows]
+        capacity, _ = top_rate_rps(replica, work, limit)
+        stable = rate < sizes[rows] * capacity
+        if not stable.any():
+            continue
+        state = _solve(replica, work, limit, rate[stable], sizes[rows][stable], router)
+        values[rows[stable]] = _columns(state, wanted)
+    return values
+
+
+def utilisation(
+    replicas: Sequence[Replica] | Replica,
+    streams: Sequence[Stream | RequestClass],
+    counts: npt.ArrayLike,
+    loads: npt.ArrayLike,
+) -> FloatArray:
+    """Offered load over the largest stable load, C cases.
+
+    Args:
+        replicas: one replica for all cases, or C of them.
+        streams: classes at load 1, requests/s.
+        counts: replicas of each case, shape (C,) or a scalar.
+        loads: factor on the rates of each case, shape (C,) or a scalar.
+
+    Returns:
+        Shape (C,); 1 and more where the load is too high, infinite where requests outgrow the memory.
+
+    Example:
+        >>> from qmodel.types import Law, Lengths, StepLaw
+        >>> replica = Replica(step=StepLaw.linear(alpha_s=0.01, beta_s=0.0), max_num_seqs=10)
+        >>> chat = Stream(name="chat", rate_rps=1.0, lengths=Lengths.independent(Law.constant(500), Law.constant(100)))
+        >>> utilisation(replica, [chat], [1, 2], [5.0, 5.0]).round(3).tolist()
+        [0.5, 0.25]
+    """
+    engines, sizes, factors = _broadcast(replicas, counts, loads)
+    values = np.full(sizes.size, np.inf)
+    for replica, rows in _by_replica(engines):
+        work = pooled_work(replica, streams)
+        if length_overload(replica, work) is None:
+            capacity, _ = top_rate_rps(replica, work, memory_limit(replica, work))
+            values[rows] = work.rate_rps * factors[rows] / (sizes[rows] * capacity)
+    return values
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _State:
+    """C stable cases of one replica and one mix, solved."""
+
+    replica: Replica
+    work: Work
+    seen: Occupancy
+    run: Pace
+    waiting: Backlog
+
+
+def _solve(
+    replica: Replica,
+    work: Work,
+    limit: MemoryLimit | None,
+    rate_rps: FloatArray,
+    counts: FloatArray,
+    router: Router,
+) -> _State:
+    seen = occupancy(replica, work, limit, rate_rps, counts, router)
+    each = rate_rps / counts
+    return _State(
+        replica=replica,
+        work=work,
+        seen=seen,
+        run=pace(replica, work, seen, each),
+        waiting=backlog(replica, work, seen, each),
+    )
+
+
+def _first_token(state: _State, member: ClassWork) -> tuple[GridLaw, FloatArray]:
+    """Law of the prefill delay of a class, and the extra seconds of prefill its first token leaves behind."""
+    found: PrefillDelay = prefill_delay(
+        state.waiting, state.replica, member.lengths.prompt, state.seen.idle, state.work.lengths.prompt.mean
+    )
+    times = found.top_s[:, None] * np.linspace(0.0, 1.0, found.cdf.shape[1])
+    law = GridLaw(mean_s=found.mean_s, times_s=times, cdf=found.cdf)
+    return law, state.replica.step.delta_s * found.left_tokens
+
+
+def _laws(state: _State, member: ClassWork, metrics: Sequence[str]) -> dict[str, GridLaw | KernelLaw | None]:
+    """The laws of the named metrics of one class, C cases each."""
+    first, left_s = _first_token(state, member)
+    laws: dict[str, GridLaw | KernelLaw | None] = {}
+    seen, output = state.seen, member.output_bands
+    for name in metrics:
+        if name == "ttft" or (name == "answer_start" and member.reasoning_bands is None):
+            laws[name] = delayed(first, seen.p_wait, seen.wait_mean_s, seen.wait_scv)
+        elif name == "tpot":
+            laws[name] = time_per_token(state.run, output, left_s)
+        elif name == "completion":
+            after = np.stack([output[0], np.maximum(output[1] - 1.0, 0.0), output[2]])
+            laws[name] = time_to_token(state.run, after, left_s, first, seen)
+        else:
+            assert member.reasoning_bands is not None
+            laws[name] = time_to_token(state.run, member.reasoning_bands, left_s, first, seen)
+    return laws
+
+
+def _class_prediction(state: _State, member: ClassWork) -> ClassPrediction:
+    laws = _laws(state, member, METRICS)
+    ttft, answer, tpot, completion = (
+        Prediction(mean=0.0 if law is None else float(law.mean_s[0]), law=law) for law in (laws[name] for name in METRICS)
+    )
+    return ClassPrediction(ttft=ttft, answer_start=answer, tpot=tpot, completion=completion)
+
+
+def _columns(state: _State, wanted: Sequence[Wanted]) -> FloatArray:
+    cases = state.seen.utilisation.size
+    values = np.zeros((cases, len(wanted)))
+    for member in state.work.classes:
+        mine = [column for column, item in enumerate(wanted) if item[0] == member.name]
+        if not mine:
+            continue
+        laws = _laws(state, member, list(dict.fromkeys(wanted[column][1] for column in mine)))
+        for column in mine:
+            _, metric, p = wanted[column]
+            law = laws[metric]
+            if law is not None:
+                values[:, column] = law.mean_s if p is None else law.quantile(p)
+    return values
+
+
+def _overload(
+    replica: Replica,
+    work: Work,
+    limit: MemoryLimit | None,
+    used: float,
+    replicas: float,
+    capacity: float,
+    by_memory: bool,
+) -> Overload | None:
+    """The overload of a pool at ``used`` of its capacity, None below 1."""
+    if used < 1.0:
+        return None
+    enough = int(np.floor(work.rate_rps / capacity)) + 1
+    what = f"{work.rate_rps:.4g} requests/s arrive, {replicas:.0f} replicas carry less than {replicas * capacity:.4g}"
+    if by_memory and limit is not None:
+        cause = f"their KV memory holds {limit.fits:.1f} sequences each"
+    else:
+        cause = f"at {replica.max_num_seqs} sequences each"
+    return Overload(
+        kind="kv" if by_memory else "steps",
+        value=work.rate_rps,
+        limit=replicas * capacity,
+        reason=f"{what} ({cause}); at least {enough} are needed",
+    )
+
+
+def _check(replica: Replica, router: str) -> None:
+    if router not in ("random", "jsq"):
+        raise ValueError(f"router must be 'random' or 'jsq' (got {router!r})")
+    if replica.max_num_seqs < 1:
+        raise ValueError(f"max_num_seqs must be at least 1 (got {replica.max_num_seqs})")
+    if replica.max_batched_tokens <= replica.max_num_seqs:
+        raise ValueError(
+            f"max_batched_tokens must exceed max_num_seqs, else full batches leave no room for prompts "
+            f"(got {replica.max_batched_tokens} and {replica.max_num_seqs})"
+        )
+    if not 0.0 <= replica.watermark < 1.0:
+        raise ValueError(f"watermark must lie in [0, 1) (got {replica.watermark!r})")
+    if replica.kv_tokens is not None and not replica.kv_tokens > 0.0:
+        raise ValueError(f"kv_tokens must be positive, or None for no limit (got {replica.kv_tokens!r})")
+
+
+def _check_wanted(streams: Sequence[Stream | RequestClass], wanted: Sequence[Wanted]) -> None:
+    names = {item.name for item in streams}
+    for name, metric, p in wanted:
+        if name not in names:
+            raise ValueError(f"wanted names class {name!r}; the streams are {sorted(names)}")
+        if metric not in METRICS:
+            raise ValueError(f"wanted names metric {metric!r}; metrics are {', '.join(METRICS)}")
+        if p is not None and not 0.0 < p < 1.0:
+            raise ValueError(f"a level p in wanted must lie strictly between 0 and 1 (got {p!r})")
+
+
+def _cases(counts: npt.ArrayLike, loads: npt.ArrayLike) -> tuple[FloatArray, FloatArray]:
+    sizes, factors = np.broadcast_arrays(
+        np.atleast_1d(np.asarray(counts, dtype=float)), np.atleast_1d(np.asarray(loads, dtype=float))
+    )
+    if not np.all((sizes >= 1.0) & (sizes == np.floor(sizes)) & np.isfinite(sizes)):
+        raise ValueError(f"counts (replicas) must be whole numbers of at least 1 (got {counts!r})")
+    if not np.all((factors > 0.0) & np.isfinite(factors)):
+        raise ValueError(f"loads must be positive and finite (got {loads!r})")
+    return sizes, factors
+
+
+def _broadcast(
+    replicas: Sequence[Replica] | Replica, counts: npt.ArrayLike, loads: npt.ArrayLike
+) -> tuple[Sequence[Replica], FloatArray, FloatArray]:
+    sizes, factors = _cases(counts, loads)
+    engines = [replicas] if isinstance(replicas, Replica) else list(replicas)
+    if len(engines) == 1:
+        engines = engines * sizes.size
+    if sizes.size == 1 and len(engines) > 1:
+        sizes, factors = np.repeat(sizes, len(engines)), np.repeat(factors, len(engines))
+    if len(engines) != sizes.size:
+        raise ValueError(f"replicas must be one or as many as cases (got {len(engines)} for {sizes.size} cases)")
+    return engines, sizes, factors
+
+
+def _by_replica(engines: Sequence[Replica]) -> list[tuple[Replica, npt.NDArray[np.intp]]]:
+    """Each distinct replica with the rows that use it."""
+    rows: dict[int, list[int]] = {}
+    for row, engine in enumerate(engines):
+        rows.setdefault(id(engine), []).append(row)
+    return [(engines[mine[0]], np.array(mine)) for mine in rows.values()]

@@ -1,0 +1,145 @@
+"""Time per output token, answer start and completion of one class, given its lengths and the batch it runs in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from qmodel.queueing.chain import Occupancy
+from qmodel.queueing.percentiles import GridLaw, KernelLaw, wait_nodes
+from qmodel.queueing.work import Work
+from qmodel.types import FloatArray, Replica
+
+__all__ = ["Pace", "pace", "time_per_token", "time_to_token"]
+
+_WAIT_NODES = 8
+_NOTICEABLE = 1e-4  # probability of waiting from which completion percentiles carry it as nodes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Pace:
+    """How fast tokens come, C cases.
+
+    Attributes:
+        token_s: mean time per token while decoding, shape (C,).
+        busy: share of it that is prefill of others, shape (C,).
+        variance: of the pace without prefill, over states of the batch, shape (C,).
+        memory_s: time over which the batch forgets, shape (C,).
+        step_s: mean step, shape (C,).
+        second, third: arrival rate of one replica times E[(delta P)^k] for k = 2, 3, shapes (C,).
+    """
+
+    token_s: FloatArray
+    busy: FloatArray
+    variance: FloatArray
+    memory_s: FloatArray
+    step_s: FloatArray
+    second: FloatArray
+    third: FloatArray
+
+
+def pace(replica: Replica, work: Work, seen: Occupancy, rate_rps: FloatArray) -> Pace:
+    """Token times from the chain.
+
+    Args:
+        replica: engine instance.
+        work: requests of all classes.
+        seen: occupancy, C cases.
+        rate_rps: arrivals at one replica, shape (C,).
+    """
+    p1, p2, p3 = work.lengths.prompt.moments
+    n1 = work.lengths.output.mean
+    delta = replica.step.delta_s
+    busy = np.minimum(rate_rps * delta * p1, 0.95)
+    if n1 > 1.0:
+        token = (seen.residence_s - delta * p1 - work.chunks * seen.tau_mean_s) / (n1 - 1.0)
+    else:
+        token = seen.tau_mean_s / (1.0 - busy)
+    return Pace(
+        token_s=token,
+        busy=busy,
+        variance=seen.tau_variance,
+        memory_s=seen.residence_s * (1.0 + work.lengths.output.scv) / 2.0,
+        step_s=seen.tau_mean_s / (1.0 - busy),
+        second=rate_rps * delta**2 * p2,
+        third=rate_rps * delta**3 * p3,
+    )
+
+
+def time_per_token(run: Pace, bands: FloatArray, left_s: FloatArray) -> KernelLaw | None:
+    """Law of (completion - ttft) / (N - 1) over requests with N >= 2; None where there are none.
+
+    Args:
+        run: the pace.
+        bands: weights, means and variances of N, shape (3, k).
+        left_s: seconds of prefill found waiting at the first token beyond the usual, shape (C,).
+    """
+    kept = bands[1] > 1.0
+    if not kept.any():
+        return None
+    weight, steps = bands[0][kept] / bands[0][kept].sum(), np.maximum(bands[1][kept] - 1.0, 0.5)
+    centre, variance, third = _given_steps(run, steps, left_s)
+    return _kernels(np.broadcast_to(weight, centre.shape), centre / steps, variance / steps**2, third / steps**3)
+
+
+def time_to_token(run: Pace, bands: FloatArray, left_s: FloatArray, first: GridLaw, wait: Occupancy) -> KernelLaw:
+    """Law of the time to the token that comes ``bands`` steps after the first.
+
+    Args:
+        run: the pace.
+        bands: weights, means and variances of the number of steps after the first token, shape (3, k).
+        left_s: as in :func:`time_per_token`.
+        first: law of the prefill delay, without the wait.
+        wait: its p_wait, wait_mean_s and wait_scv.
+    """
+    weight, steps, within = bands
+    centre, variance, third = _given_steps(run, np.maximum(steps, 0.0), left_s)
+    none = steps <= 0.0
+    centre, variance, third = (np.where(none, 0.0, item) for item in (centre, variance, third))
+    first_variance, first_third = first.variance()
+    centre = centre + first.mean_s[:, None]
+    variance = variance + first_variance[:, None] + run.token_s[:, None] ** 2 * within
+    third = np.maximum(third + first_third[:, None], 0.0)
+    mass = np.broadcast_to(weight, centre.shape)
+    if np.any(wait.p_wait > _NOTICEABLE):
+        delay = np.concatenate(
+            [np.zeros((wait.p_wait.size, 1)), wait_nodes(wait.wait_mean_s, wait.wait_scv, _WAIT_NODES)], axis=1
+        )
+        part = np.concatenate(
+            [1.0 - wait.p_wait[:, None], np.repeat(wait.p_wait[:, None] / _WAIT_NODES, _WAIT_NODES, axis=1)], axis=1
+        )
+        flat = (centre.shape[0], -1)
+        centre = (centre[:, :, None] + delay[:, None, :]).reshape(flat)
+        mass = (mass[:, :, None] * part[:, None, :]).reshape(flat)
+        variance, third = (np.repeat(item, _WAIT_NODES + 1, axis=1) for item in (variance, third))
+    else:
+        centre = centre + (wait.p_wait * wait.wait_mean_s)[:, None]
+    return _kernels(mass, centre, variance, third)
+
+
+def _given_steps(run: Pace, steps: FloatArray, left_s: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Mean, variance and third central moment of the time of so many decode steps, shapes (C, k).
+
+    The pace without prefill drifts with the batch: over a time y memories long its average keeps a share
+    2 (y - 1 + e^-y) / y^2 of its variance. Prompts of others prolong the steps, and more prompts come meanwhile: the
+    time is a busy period that starts with the decode work, whose cumulants are standard.
+    """
+    free = 1.0 - run.busy[:, None]
+    elapsed = run.token_s[:, None] * steps
+    y = np.maximum(elapsed / np.maximum(run.memory_s, 1e-300)[:, None], 1e-6)
+    kept = np.where(y < 1e-3, 1.0 - y / 3.0, 2.0 * (y + np.expm1(-y)) / y**2)
+    drift = run.variance[:, None] * kept * (steps / free) ** 2
+    window = elapsed + run.step_s[:, None]
+    second, third = run.second[:, None], run.third[:, None]
+    mean = elapsed + np.maximum(left_s[:, None] / free, -0.5 * elapsed)
+    variance = drift + second * window / free**2
+    skewed = 2.0 * drift**2 / np.maximum(elapsed, 1e-300) + window * (third / free**3 + 3.0 * second**2 / free**4)
+    return mean, variance, skewed
+
+
+def _kernels(weight: FloatArray, centre: FloatArray, variance: FloatArray, third: FloatArray) -> KernelLaw:
+    spread = np.sqrt(np.maximum(variance, (1e-6 * centre) ** 2 + 1e-18))
+    return KernelLaw(
+        weight=weight, centre_s=centre, spread_s=spread, skew=np.clip(third / spread**3, 1e-3, 4.0)
+    )

@@ -1,0 +1,149 @@
+"""A plan, an evaluation or a capacity as a page for people."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from qmodel.evaluation.results import CapacityResult, Evaluation
+from qmodel.planning.plans import Plan
+from qmodel.report.blocks import Block, Bullets, Facts, Heading, Lines
+from qmodel.report.number_text import month_text, percent_text, usd_text
+from qmodel.report.row_tables import (
+    alternative_table,
+    curve_table,
+    gpus_text,
+    latency_table,
+    pool_table,
+    price_table,
+    routing_table,
+    slo_table,
+)
+from qmodel.types import PoolRow
+
+__all__ = ["capacity_page", "evaluation_page", "no_plan_lines", "plan_page"]
+
+ALTERNATIVES_SHOWN = 3
+
+STOPPED_BY = {
+    "proven": "the search ended",
+    "gap": "the search ended at the gap asked for",
+    "time": "the time limit ended the search",
+    "iterations": "the iteration limit ended the search",
+    "solver_error": "the solver failed",
+    "cancelled": "the search was cancelled",
+}
+
+
+def plan_page(plan: Plan) -> tuple[Block, ...]:
+    """A plan with its cost, pools, targets, assumptions and reasons; or why there is none."""
+    if plan.fleet is None:
+        lines = Lines(lines=no_plan_lines(plan))
+        alternatives = alternative_table(plan.why.alternatives, most=ALTERNATIVES_SHOWN)
+        return (Heading(text=plan.title), lines, alternatives, _assumptions(plan.assumptions))
+    routing = routing_table(plan.routing)
+    return (
+        Heading(text=plan.title),
+        Facts(rows=_plan_facts(plan)),
+        pool_table(plan.pools),
+        *_overloads(plan.pools),
+        *([routing] if routing else []),
+        slo_table(plan.slo),
+        price_table(plan.prices),
+        Lines(lines=(plan.why.text,) if plan.why.text else ()),
+        alternative_table(plan.why.alternatives, most=ALTERNATIVES_SHOWN),
+        _assumptions(plan.assumptions),
+    )
+
+
+def no_plan_lines(plan: Plan) -> tuple[str, ...]:
+    """Why there is no plan: the first limit that cannot be met, the best reachable, what would help."""
+    word = "infeasible" if plan.status == "infeasible" else "no plan"
+    text = plan.why.text.removeprefix(f"{word}:").strip() or STOPPED_BY.get(plan.termination, "the search ended")
+    lines = [f"{word}: {text}"]
+    if plan.why.best:
+        lines.append(f"  best candidate: {plan.why.best}")
+    if plan.why.change:
+        lines.append(f"  to proceed: {plan.why.change}")
+    return tuple(lines)
+
+
+def evaluation_page(evaluation: Evaluation, *, title: str = "Evaluation of a fleet") -> tuple[Block, ...]:
+    """What a given fleet does: pools, targets, latencies."""
+    missed = sum(not row.met for row in evaluation.slo)
+    if not evaluation.stable:
+        verdict = "overloaded: at least one pool cannot carry its load"
+    elif missed:
+        verdict = f"misses {missed} of {len(evaluation.slo)} targets"
+    elif not evaluation.feasible:
+        verdict = "meets every target as predicted, but not at the confidence asked for"
+    else:
+        verdict = "meets every target"
+    facts = [("Verdict", verdict)]
+    facts.append(("Cost", f"{usd_text(evaluation.cost_usd_per_hour)} = {month_text(evaluation.cost_usd_per_hour)}"))
+    if evaluation.pools:
+        facts.append(("GPUs", gpus_text(evaluation.pools)))
+    routing = routing_table(evaluation.routing)
+    return (
+        Heading(text=title),
+        Facts(rows=tuple(facts)),
+        pool_table(evaluation.pools),
+        *_overloads(evaluation.pools),
+        *([routing] if routing else []),
+        slo_table(evaluation.slo),
+        latency_table(evaluation.latency),
+        _assumptions(evaluation.assumptions),
+    )
+
+
+def capacity_page(capacity: CapacityResult, *, title: str = "Capacity of a fleet") -> tuple[Block, ...]:
+    """How much more demand a fleet carries, what stops it, and the curve up to there."""
+    facts = [
+        ("Carries", f"{capacity.factor:.3f} x the demand = {capacity.rate_rps:,.4g} requests/s"),
+        ("Stopped by", capacity.binding or "nothing within the range searched"),
+    ]
+    return (
+        Heading(text=title),
+        Facts(rows=tuple(facts)),
+        curve_table(capacity.curve),
+        _assumptions(capacity.assumptions),
+    )
+
+
+def _plan_facts(plan: Plan) -> tuple[tuple[str, str], ...]:
+    facts = [("Status", _status_words(plan))]
+    if plan.cost_usd_per_hour is not None:
+        facts.append(("Cost", f"{usd_text(plan.cost_usd_per_hour)} = {month_text(plan.cost_usd_per_hour)} (730 h)"))
+    if plan.bound_usd_per_hour is not None:
+        gaps = f"gap {percent_text(plan.gap)} %"
+        if plan.gap_columns is not None:
+            gaps += f" (of the fleets considered: {percent_text(plan.gap_columns)} %)"
+        facts.append(("Bound", f"{usd_text(plan.bound_usd_per_hour)}: nothing allowed costs less; {gaps}"))
+    if plan.pools:
+        facts.append(("GPUs", gpus_text(plan.pools)))
+    if plan.cost_at_p90_usd_per_hour is not None:
+        facts.append(
+            (
+                "At p90",
+                f"{usd_text(plan.cost_at_p90_usd_per_hour)} to hold every target when steps take their upper band",
+            )
+        )
+    return tuple(facts)
+
+
+def _status_words(plan: Plan) -> str:
+    if plan.status == "optimal":
+        gap = "" if plan.gap is None else f" within {percent_text(max(plan.gap, 0.0))} %"
+        return f"optimal: meets every target at the least cost{gap}"
+    stopped = STOPPED_BY.get(plan.termination, plan.termination)
+    return f"{plan.status}: meets every target; a cheaper fleet is not ruled out ({stopped})"
+
+
+def _overloads(pools: Sequence[PoolRow]) -> tuple[Block, ...]:
+    reasons = tuple(
+        f"{row.pool}: {row.overload or 'the load exceeds what it carries'}" for row in pools if not row.stable
+    )
+    return (Bullets(title="Overloaded", items=reasons),) if reasons else ()
+
+
+def _assumptions(assumptions: Sequence[str]) -> Bullets:
+    return Bullets(title="Assumptions", items=tuple(assumptions))

@@ -1,0 +1,200 @@
+"""Rows of results as tables for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from qmodel.evaluation.results import CurveRow, LatencyRow
+from qmodel.planning.plans import Alternative, PriceRow
+from qmodel.report.blocks import Column, TextTable
+from qmodel.report.number_text import (
+    NONE_TEXT,
+    UNSTABLE_TEXT,
+    decimal_text,
+    money_text,
+    percent_text,
+    seconds_text,
+    slack_text,
+)
+from qmodel.types import Layout, PoolRow, RouteRow, SloRow
+
+__all__ = [
+    "alternative_table",
+    "curve_table",
+    "gpus_by_type",
+    "gpus_text",
+    "latency_table",
+    "layout_text",
+    "pool_table",
+    "price_table",
+    "routing_table",
+    "slo_table",
+]
+
+MOST_DIGITS = 6  # a missed target is printed with as many digits as it takes to see that it is missed
+
+
+def pool_table(pools: Sequence[PoolRow]) -> TextTable:
+    """One line per pool; role and price tier only where they are not all the usual ones."""
+    with_role = any(row.role != "unified" for row in pools)
+    with_tier = any(row.price_tier != "on_demand" for row in pools)
+    columns = [Column(header="pool"), Column(header="model")]
+    columns += [Column(header="role")] if with_role else []
+    columns += [Column(header="GPU"), Column(header="layout")]
+    columns += [Column(header="tier")] if with_tier else []
+    numbers = ("replicas", "GPUs", "USD/h", "utilisation %", "KV fill %", "mean batch")
+    columns += [Column(header=name, numeric=True) for name in numbers] + [Column(header="what binds")]
+    rows = []
+    for row in pools:
+        cells = [row.pool, row.model]
+        cells += [row.role] if with_role else []
+        cells += [row.gpu, layout_text(row)]
+        cells += [row.price_tier] if with_tier else []
+        cells += [f"{row.replicas:,}", f"{row.gpus:,}", money_text(row.cost_usd_per_hour)]
+        cells += [percent_text(row.utilisation), percent_text(row.kv_fill), decimal_text(row.mean_batch)]
+        cells.append(row.binding if row.stable else UNSTABLE_TEXT)
+        rows.append(tuple(cells))
+    return TextTable(title="Pools", columns=tuple(columns), rows=tuple(rows))
+
+
+def routing_table(routing: Sequence[RouteRow]) -> TextTable | None:
+    """Where each class goes; None where every class has one path and there is nothing to tell."""
+    classes = [row.cls for row in routing]
+    if len(set(classes)) == len(classes):
+        return None
+    columns = (
+        Column(header="class"),
+        Column(header="path"),
+        Column(header="share %", numeric=True),
+        Column(header="requests/s", numeric=True),
+    )
+    rows = tuple((row.cls, row.path, percent_text(row.share), decimal_text(row.rate_rps)) for row in routing)
+    return TextTable(title="Routing", columns=columns, rows=rows)
+
+
+def slo_table(targets: Sequence[SloRow]) -> TextTable:
+    """One line per target and path; the path only where a class has several."""
+    paths: dict[str, set[str]] = {}
+    for row in targets:
+        paths.setdefault(row.cls, set()).add(row.path)
+    with_path = any(len(names) > 1 for names in paths.values())
+    columns = [Column(header="class")]
+    columns += [Column(header="path")] if with_path else []
+    columns += [Column(header=name) for name in ("target",)]
+    columns += [Column(header=name, numeric=True) for name in ("predicted", "low", "high", "slack %")]
+    columns += [Column(header="met"), Column(header="met at p90")]
+    rows = []
+    for row in targets:
+        target, predicted = _told_apart(row)
+        cells = [row.cls]
+        cells += [row.path] if with_path else []
+        cells += [f"{row.metric} {row.stat} <= {target}", predicted]
+        cells += [seconds_text(row.low_s), seconds_text(row.high_s, missing=UNSTABLE_TEXT)]
+        cells += [slack_text(row.predicted_s, row.target_s), _yes(row.met), _yes(row.met_at_p90)]
+        rows.append(tuple(cells))
+    return TextTable(title="Targets", columns=tuple(columns), rows=tuple(rows))
+
+
+def latency_table(latency: Sequence[LatencyRow]) -> TextTable:
+    """Mean and percentiles of every metric."""
+    classes: dict[str, set[str]] = {}
+    for row in latency:
+        classes.setdefault(row.cls, set()).add(row.path)
+    with_path = any(len(names) > 1 for names in classes.values())
+    columns = [Column(header="class")]
+    columns += [Column(header="path")] if with_path else []
+    columns += [Column(header="metric")]
+    columns += [Column(header=name, numeric=True) for name in ("mean", "p50", "p90", "p95", "p99")]
+    rows = []
+    for row in latency:
+        values = (row.mean_s, row.p50_s, row.p90_s, row.p95_s, row.p99_s)
+        path = [row.path] if with_path else []
+        rows.append((row.cls, *path, row.metric, *(seconds_text(value) for value in values)))
+    return TextTable(title="Latency", columns=tuple(columns), rows=tuple(rows))
+
+
+def price_table(prices: Sequence[PriceRow]) -> TextTable:
+    """What one more unit of each limit is worth; limits that cost nothing are left out."""
+    columns = (Column(header="limit"), Column(header="USD/h per unit", numeric=True))
+    rows = tuple(
+        (row.limit, money_text(row.usd_per_hour_per_unit)) for row in prices if abs(row.usd_per_hour_per_unit) > 5e-4
+    )
+    return TextTable(title="Prices of limits", columns=columns, rows=rows)
+
+
+def alternative_table(alternatives: Sequence[Alternative], *, most: int | None = None) -> TextTable:
+    """The nearest pools that were not chosen, at most ``most`` of them."""
+    columns = (
+        Column(header="class"),
+        Column(header="candidate"),
+        Column(header="USD/h alone", numeric=True),
+        Column(header="why not"),
+    )
+    rows = tuple((row.cls, row.candidate, money_text(row.cost_usd_per_hour), row.limit) for row in alternatives[:most])
+    return TextTable(title="Not chosen", columns=columns, rows=rows)
+
+
+def curve_table(curve: Sequence[CurveRow]) -> TextTable:
+    """The service curve, one line per multiple of the demand."""
+    columns = (
+        Column(header="demand x", numeric=True),
+        Column(header="requests/s", numeric=True),
+        Column(header="utilisation %", numeric=True),
+        Column(header="tightest target"),
+        Column(header="predicted / target", numeric=True),
+        Column(header="met"),
+    )
+    rows = tuple(
+        (
+            f"{row.factor:.3f}",
+            decimal_text(row.rate_rps),
+            percent_text(row.utilisation) if row.utilisation is not None else UNSTABLE_TEXT,
+            row.worst_slo or NONE_TEXT,
+            f"{row.worst_ratio:.3f}" if row.worst_ratio is not None else UNSTABLE_TEXT,
+            _yes(row.met),
+        )
+        for row in curve
+    )
+    return TextTable(title="Service curve", columns=columns, rows=rows)
+
+
+def layout_text(row: PoolRow) -> str:
+    """``tp8-ep8`` and the like."""
+    return str(Layout(tp=row.tp, pp=row.pp, ep=row.ep, dp=row.dp, cp=row.cp))
+
+
+def gpus_by_type(pools: Iterable[PoolRow]) -> dict[str, int]:
+    """GPUs of all pools by type, sorted by name."""
+    total: dict[str, int] = {}
+    for row in pools:
+        total[row.gpu] = total.get(row.gpu, 0) + row.gpus
+    return dict(sorted(total.items()))
+
+
+def gpus_text(pools: Sequence[PoolRow]) -> str:
+    """``28: 24 h100-sxm, 4 h200-sxm``."""
+    by_type = gpus_by_type(pools)
+    kinds = ", ".join(f"{count:,} {gpu}" for gpu, count in by_type.items())
+    return kinds if len(by_type) == 1 else f"{sum(by_type.values()):,}: {kinds}"
+
+
+def _told_apart(row: SloRow) -> tuple[str, str]:
+    """Target and prediction, with more digits where a missed target would otherwise look met."""
+    for digits in range(3, MOST_DIGITS + 1):
+        target = _target_text(row.target_s, digits)
+        predicted = seconds_text(row.predicted_s, digits=digits, missing=UNSTABLE_TEXT)
+        if row.met or predicted != seconds_text(row.target_s, digits=digits):
+            break
+    return target, predicted
+
+
+def _target_text(target_s: float, digits: int) -> str:
+    """A target without padding: ``500 ms``, ``5 s``."""
+    text, unit = seconds_text(target_s, digits=digits).rsplit(" ", 1)
+    if "." in text:
+        text = text.rstrip("0").rstrip(".")
+    return f"{text} {unit}"
+
+
+def _yes(met: bool) -> str:
+    return "yes" if met else "no"

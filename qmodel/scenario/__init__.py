@@ -1,0 +1,54 @@
+"""Scenario and fleet files: their schema, the layers they are merged from, and what differs between two."""
+
+from qmodel.scenario.checking import Checked, check_scenario, read_scenario
+from qmodel.scenario.class_section import Arrivals, ClassSpec, TraceSpec
+from qmodel.scenario.differences import Difference, diff_scenarios
+from qmodel.scenario.editor_schemas import fleet_json_schema, scenario_json_schema
+from qmodel.scenario.fleet_files import CheckedFleet, FleetFile, PathSpec, PoolSpec, check_fleet, read_fleet
+from qmodel.scenario.fleet_section import (
+    EngineSpec,
+    FleetSpec,
+    GpuSpec,
+    LayoutSpec,
+    LayoutsSpec,
+    PriceBook,
+    PriceSpec,
+    ProfileSpec,
+    StepTable,
+)
+from qmodel.scenario.length_section import LengthSpec
+from qmodel.scenario.overriding import parse_set
+from qmodel.scenario.schema import Objective, PolicySpec, Scenario
+
+__all__ = [
+    "Arrivals",
+    "Checked",
+    "CheckedFleet",
+    "ClassSpec",
+    "Difference",
+    "EngineSpec",
+    "FleetFile",
+    "FleetSpec",
+    "GpuSpec",
+    "LayoutSpec",
+    "LayoutsSpec",
+    "LengthSpec",
+    "Objective",
+    "PathSpec",
+    "PolicySpec",
+    "PoolSpec",
+    "PriceBook",
+    "PriceSpec",
+    "ProfileSpec",
+    "Scenario",
+    "StepTable",
+    "TraceSpec",
+    "check_fleet",
+    "check_scenario",
+    "diff_scenarios",
+    "fleet_json_schema",
+    "parse_set",
+    "read_fleet",
+    "read_scenario",
+    "scenario_json_schema",
+]

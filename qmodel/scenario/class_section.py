@@ -1,0 +1,164 @@
+"""Request classes as a scenario file writes them."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator, Mapping
+from typing import Annotated
+
+from pydantic import AfterValidator, Field
+
+from qmodel.scenario.length_section import LengthSpec
+from qmodel.scenario.sections import Complaint, Name, Positive, Section, Text, Tokens, refusal
+from qmodel.types import METRICS, Metric, Slo
+
+__all__ = ["Arrivals", "ClassSpec", "TraceSpec", "slo_from_key"]
+
+_SLO_KEY = re.compile(r"(?P<metric>[a-z_]+)_(?P<stat>mean|p\d{1,2}(?:\.\d)?)_s")
+_USUAL_KEYS = tuple(
+    f"{metric}_{stat}_s" for metric in METRICS for stat in ("mean", "p50", "p90", "p95", "p99", "p99.9")
+)
+_OTHER_WORDS = {
+    "e2e": "completion",
+    "latency": "completion",
+    "e2el": "completion",
+    "itl": "tpot",
+    "tbt": "tpot",
+    "ttfat": "answer_start",
+    "ttfvt": "answer_start",
+}
+
+
+def slo_from_key(key: str, target_s: float) -> Slo:
+    """The target that a key such as ``ttft_p95_s`` names.
+
+    Raises:
+        ValueError: the key is not ``<metric>_<mean|pNN>_s``; the text has the nearest key that is.
+
+    Example:
+        >>> slo_from_key("tpot_mean_s", 0.05).stat
+        'mean'
+    """
+    match = _SLO_KEY.fullmatch(key)
+    metrics: Mapping[str, Metric] = {metric: metric for metric in METRICS}
+    if match is None or match["metric"] not in metrics:
+        raise ValueError(f"unknown target {key!r}; {_nearest_slo(key)}")
+    stat = match["stat"]
+    level = None if stat == "mean" else round(float(stat[1:]) / 100, 6)
+    if level is not None and not 0 < level <= 0.999:
+        raise ValueError(f"unknown target {key!r}; percentiles go from p1 to p99.9")
+    return Slo(metric=metrics[match["metric"]], p=level, target_s=target_s)
+
+
+def _nearest_slo(key: str) -> str:
+    wanted = re.sub(r"_ms$|_sec$|_seconds$", "_s", key.lower())
+    first = wanted.split("_", 1)[0]
+    if first in _OTHER_WORDS:
+        wanted = wanted.replace(first, _OTHER_WORDS[first], 1)
+    wanted = wanted if wanted.endswith("_s") else wanted + "_s"
+    match = _SLO_KEY.fullmatch(wanted)
+    close = [wanted] if match and match["metric"] in METRICS else difflib.get_close_matches(wanted, _USUAL_KEYS, 1, 0.6)
+    unit = " (targets are in seconds)" if key.lower().endswith("_ms") else ""
+    if close:
+        return f"did you mean {close[0]!r}?{unit}"
+    return f"write <metric>_<mean|pNN>_s with metric {', '.join(METRICS[:-1])} or {METRICS[-1]}"
+
+
+def _known_target(key: str) -> str:
+    try:
+        slo_from_key(key, 1.0)
+    except ValueError as error:
+        what, _, hint = str(error).partition("; ")
+        raise refusal(what, hint) from None
+    return key
+
+
+class TraceSpec(Section):
+    """Arrivals and joint lengths read from a trace file."""
+
+    file: Text = Field(description="Trace file (.csv, .csv.gz); a relative path starts at the folder of this file.")
+    cls: Text | None = Field(
+        default=None, alias="class", description="Take only the rows of this class of the trace; all rows if left out."
+    )
+    rate_scale: Positive = Field(default=1.0, description="Factor on the trace's mean rate; lengths stay as they are.")
+
+
+class Arrivals(Section):
+    """How requests arrive; Poisson at a rate."""
+
+    rate_rps: Positive = Field(description="Mean arrival rate, requests per second.")
+
+
+class ClassSpec(Section):
+    """A stream of requests: a model, arrivals, length laws and targets."""
+
+    model: Text = Field(description="Short id of the catalog, Hugging Face id, or path of a config.json.")
+    rate_rps: Positive | None = Field(default=None, description="Mean arrival rate, requests per second; Poisson.")
+    arrivals: Arrivals | None = Field(default=None, description="The arrival process; excludes rate_rps.")
+    trace: TraceSpec | None = Field(
+        default=None, description="A trace that gives arrivals and joint lengths; excludes rates and token laws."
+    )
+    prompt_tokens: LengthSpec | None = Field(default=None, description="Law of the prompt length, tokens.")
+    output_tokens: LengthSpec | None = Field(
+        default=None, description="Law of the output length, tokens; excludes reasoning_tokens and answer_tokens."
+    )
+    reasoning_tokens: LengthSpec | None = Field(
+        default=None, description="Law of the thinking tokens before the answer; needs answer_tokens."
+    )
+    answer_tokens: LengthSpec | None = Field(
+        default=None, description="Law of the visible answer, tokens, independent of the thinking."
+    )
+    max_tokens: Tokens | None = Field(
+        default=None, description="Most output tokens of a request, thinking included; longer ones stop there."
+    )
+    slo: Annotated[dict[Annotated[str, AfterValidator(_known_target)], Positive], Field(min_length=1)] = Field(
+        description="Targets in seconds: <metric>_<mean|pNN>_s with metric ttft, answer_start, tpot or completion."
+    )
+    priority: int = Field(default=0, description="Larger is served first; only 0 (first come, first served) so far.")
+
+    @property
+    def rate(self) -> float | None:
+        """Mean arrival rate, requests per second; None where a trace gives it."""
+        return self.arrivals.rate_rps if self.arrivals is not None else self.rate_rps
+
+    @property
+    def slos(self) -> tuple[Slo, ...]:
+        """The targets as records, in the order of the file."""
+        return tuple(slo_from_key(key, target_s) for key, target_s in self.slo.items())
+
+    def complaints(self) -> Iterator[Complaint]:
+        sources = [name for name in ("rate_rps", "arrivals", "trace") if getattr(self, name) is not None]
+        if not sources:
+            yield Complaint("has no arrivals", hint="add rate_rps: <requests per second>, or a trace")
+        if len(sources) > 1:
+            yield Complaint(f"states {' and '.join(sources)}, which exclude each other", hint=_remove(sources[:-1]))
+        laws = [name for name in ("prompt_tokens", *_OUTPUTS) if getattr(self, name) is not None]
+        if self.trace is not None:
+            if laws:
+                yield Complaint(f"states {' and '.join(laws)}, but trace gives the lengths", hint=_remove(laws))
+            return
+        if self.prompt_tokens is None:
+            yield Complaint("'prompt_tokens' is missing", hint="write prompt_tokens: {mean: 1200, cv: 1.1}")
+        yield from self._output_complaints([name for name in laws if name != "prompt_tokens"])
+
+    def _output_complaints(self, outputs: list[str]) -> Iterator[Complaint]:
+        thinking = [name for name in outputs if name != "output_tokens"]
+        if not outputs:
+            hint = "write output_tokens: {mean: 300, cv: 0.9}, or reasoning_tokens and answer_tokens"
+            yield Complaint("'output_tokens' is missing", hint=hint)
+        elif thinking and len(thinking) < len(outputs):
+            what = f"states output_tokens and {' and '.join(thinking)}, which exclude each other"
+            yield Complaint(what, hint=_remove(["output_tokens"]))
+        elif len(thinking) == 1:
+            other = "answer_tokens" if thinking == ["reasoning_tokens"] else "reasoning_tokens"
+            yield Complaint(f"states {thinking[0]} without {other}", hint="give both, or output_tokens alone")
+
+
+_OUTPUTS = ("output_tokens", "reasoning_tokens", "answer_tokens")
+Classes = Annotated[dict[Name, ClassSpec], Field(min_length=1)]
+
+
+def _remove(names: list[str]) -> str:
+    written = ", ".join(f"'{name}: ~'" for name in names)
+    return f"leave one side out; in a variant or override {written} removes what the file states"

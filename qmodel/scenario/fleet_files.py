@@ -1,0 +1,156 @@
+"""Fleet files: pools with their counts, and the way each class takes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, PrivateAttr, ValidationError
+
+from qmodel.errors import Problem, ScenarioError
+from qmodel.files import parent_key
+from qmodel.scenario.fleet_section import EngineSpec, LayoutSpec, PriceSpec
+from qmodel.scenario.inheritance import FileSource, read_document, source_name
+from qmodel.scenario.layering import Layered, Place, layer_of
+from qmodel.scenario.sections import Complaint, Count, Name, Section, Text, as_tuple
+from qmodel.scenario.shapes import prune_nulls, shape_of
+from qmodel.scenario.unsupported import FLEET_FILE_UNSUPPORTED, known_keys, strip_unsupported
+from qmodel.scenario.wording import did_you_mean, find_all
+
+__all__ = ["CheckedFleet", "FleetFile", "PathSpec", "PoolSpec", "check_fleet", "read_fleet"]
+
+_SHARE_TOLERANCE = 1e-6
+
+
+class PoolSpec(Section):
+    """Equal replicas of one model on one GPU type."""
+
+    model: Text = Field(description="Model the pool serves, named as in the scenario.")
+    gpu: Name = Field(description="GPU type, one of the scenario's fleet.gpus.")
+    layout: LayoutSpec = Field(default_factory=LayoutSpec, description="How one replica is spread.")
+    replicas: Count = Field(description="Number of replicas.")
+    role: Literal["unified"] = Field(default="unified", description="Stages the pool runs; only unified so far.")
+    engine: EngineSpec | None = Field(default=None, description="Engine settings; they win over the scenario's.")
+    price: PriceSpec | None = Field(default=None, description="Price; the scenario's if left out.")
+
+
+class PathSpec(Section):
+    """One way of a class."""
+
+    path: Annotated[tuple[Text, ...], Field(min_length=1), BeforeValidator(as_tuple)] = Field(
+        description="Pools a request visits, in order; one pool so far."
+    )
+    share: Annotated[float, Field(gt=0, le=1)] = Field(default=1.0, description="Share of the class's requests.")
+
+
+Paths = Annotated[tuple[PathSpec, ...], Field(min_length=1), BeforeValidator(as_tuple)]
+
+
+class FleetFile(Section):
+    """A fleet as a user writes it, to be evaluated against a scenario.
+
+    Example:
+        >>> fleet = read_fleet({"qmodel": 1, "routing": {"chat": [{"path": ["a"]}]},
+        ...                     "pools": {"a": {"model": "m", "gpu": "h100-sxm", "replicas": 2}}})
+        >>> fleet.pools["a"].layout.layout.gpus
+        1
+    """
+
+    qmodel: Literal[1] = Field(description="Version of the file format.")
+    title: str = Field(default="", description="One line for people.")
+    pools: Annotated[dict[Name, PoolSpec], Field(min_length=1)] = Field(description="Pools by name.")
+    routing: Annotated[dict[Name, Paths], Field(min_length=1)] = Field(
+        description="For each class its paths with their shares."
+    )
+
+    _layer: Layered = PrivateAttr(default_factory=Layered)
+    _file: str = PrivateAttr(default="<fleet>")
+
+    @property
+    def file(self) -> str:
+        """The file as the user named it."""
+        return self._file
+
+    def problem(self, key: str, what: str, hint: str = "") -> Problem:
+        """A problem about ``key`` that carries its position."""
+        return self._layer.problem(key, what, hint, file=self._file)
+
+    def complaints(self) -> Iterator[Complaint]:
+        used: set[str] = set()
+        for name, paths in self.routing.items():
+            total = math.fsum(path.share for path in paths)
+            if abs(total - 1.0) > _SHARE_TOLERANCE:
+                yield Complaint(f"shares must add up to 1 (got {total:.9g})", ("routing", name))
+            for index, path in enumerate(paths):
+                used.update(path.path)
+                for step, pool in enumerate(path.path):
+                    if pool not in self.pools:
+                        hint = did_you_mean(pool, self.pools) or f"there are {', '.join(self.pools)}"
+                        yield Complaint(f"no pool {pool!r}", ("routing", name, index, "path", step), hint)
+        for name in self.pools:
+            if name not in used:
+                yield Complaint("serves no class", ("pools", name), "give it a path in routing, or take it out")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckedFleet:
+    """A fleet, or what keeps the source from being one; attributes as for a checked scenario."""
+
+    fleet: FleetFile | None
+    problems: tuple[Problem, ...]
+    tree: Mapping[str, Any] = field(default_factory=dict)
+    file: str = ""
+    layer: Layered = field(default_factory=Layered)
+
+    def where(self, key: str) -> Place:
+        """File, line and column of a dotted key, or of the nearest key above it."""
+        return self.layer.where(key, self.file)
+
+
+def check_fleet(source: FileSource) -> CheckedFleet:
+    """Read a fleet file and collect everything that is wrong with it; content never raises.
+
+    Args:
+        source: path of a YAML or JSON file, YAML text (a str with a line break), or a dict.
+    """
+    name = source_name(source)
+    try:
+        document = read_document(source)
+    except ScenarioError as error:
+        return CheckedFleet(fleet=None, problems=error.problems, file=name)
+    layer = layer_of(document)
+    shape = shape_of(FleetFile)
+    tree = prune_nulls(layer.tree, shape)
+    layer = Layered(tree=tree, places=layer.places)
+    stripped, refused = strip_unsupported(tree, FLEET_FILE_UNSUPPORTED)
+    problems = [layer.problem(key, what, hint, file=name) for key, what, hint in refused]
+    fleet = None
+    try:
+        fleet = FleetFile.model_validate(stripped)
+    except ValidationError as error:
+        incomplete = {parent_key(key) for key, _, _ in refused}
+        for found in find_all(error.errors(), shape, lambda path: known_keys(path, FLEET_FILE_UNSUPPORTED)):
+            if not (found.kind in ("missing", "cross") and found.key in incomplete):
+                problems.append(layer.problem(found.key, found.what, found.hint, file=name, at=found.place))
+    if problems or fleet is None:
+        ordered = sorted(problems, key=lambda problem: (problem.line, problem.column, problem.key))
+        return CheckedFleet(fleet=None, problems=tuple(ordered), tree=tree, file=name, layer=layer)
+    fleet._layer, fleet._file = layer, name
+    return CheckedFleet(fleet=fleet, problems=(), tree=tree, file=name, layer=layer)
+
+
+def read_fleet(source: FileSource) -> FleetFile:
+    """Read a fleet file.
+
+    Args:
+        source: as for :func:`check_fleet`.
+
+    Raises:
+        ScenarioError: all problems at once.
+    """
+    checked = check_fleet(source)
+    if checked.fleet is None:
+        raise ScenarioError(checked.problems)
+    return checked.fleet

@@ -1,0 +1,233 @@
+"""GPUs, prices, engine settings, layouts and measured profiles as a scenario file writes them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field
+
+from qmodel.scenario.sections import (
+    Complaint,
+    Count,
+    Degree,
+    Degrees,
+    Name,
+    NonNegative,
+    Positive,
+    Precisions,
+    Section,
+    Text,
+    Tokens,
+    as_tuple,
+    refusal,
+)
+from qmodel.types import Layout
+
+__all__ = [
+    "EngineSpec",
+    "FleetSpec",
+    "GpuSpec",
+    "LayoutSpec",
+    "LayoutsSpec",
+    "PriceBook",
+    "PriceSpec",
+    "ProfileSpec",
+    "StepTable",
+    "Term",
+]
+
+Term = Literal["on_demand", "reserved_1y", "reserved_3y", "spot"]
+
+
+class EngineSpec(Section):
+    """Settings of the serving engine; what is left out comes from the catalog's entry of the engine and the GPU."""
+
+    name: Text | None = Field(default=None, description="Engine of the catalog: vllm (default), sglang, tensorrt-llm.")
+    version: Text | None = Field(default=None, description="Version of the engine, as text.")
+    max_num_seqs: Count | None = Field(default=None, description="Most sequences running at once in a replica.")
+    max_batched_tokens: Tokens | None = Field(default=None, description="Token budget of one step.")
+    gpu_memory_utilization: Annotated[float, Field(gt=0, le=1)] | None = Field(
+        default=None, description="Fraction of the usable GPU memory that the engine may take, 0 to 1."
+    )
+    watermark: Annotated[float, Field(ge=0, lt=1)] | None = Field(
+        default=None, description="Fraction of the KV pool kept free when a request is admitted; 0.03 if left out."
+    )
+    admission: Literal["full_prompt", "no_evict"] | None = Field(
+        default=None,
+        description="full_prompt admits when the whole prompt fits and evicts when memory runs out; "
+        "no_evict reserves prompt and output.",
+    )
+    kv_dtype: Literal["auto", "bf16", "fp8"] | None = Field(
+        default=None,
+        description="Type of the KV cache; auto is 16 bit, or FP8 for FP8/FP4 checkpoints under TensorRT-LLM.",
+    )
+    block_tokens: Annotated[int, Field(ge=1, le=4096)] | None = Field(
+        default=None, description="Tokens of one KV page."
+    )
+    router: Literal["random", "jsq"] | None = Field(
+        default=None, description="How requests are spread over replicas: random, or jsq (fewest requests)."
+    )
+
+    def settings(self) -> dict[str, Any]:
+        """The keys that are stated."""
+        return self.model_dump(exclude_none=True)
+
+
+class PriceSpec(Section):
+    """What one GPU costs per hour."""
+
+    term: Term | None = Field(default=None, description="on_demand, reserved_1y, reserved_3y or spot.")
+    usd_per_gpu_hour: NonNegative | None = Field(
+        default=None, description="US dollars per GPU and hour; from the price book if left out."
+    )
+
+    def complaints(self) -> Iterator[Complaint]:
+        if self.term is None and self.usd_per_gpu_hour is None:
+            yield Complaint("is empty", hint="write price: {usd_per_gpu_hour: 3.8}, or leave it out")
+
+
+class GpuSpec(Section):
+    """One GPU type that the fleet may use; what is left out comes from the catalog."""
+
+    node: Text | None = Field(default=None, description="Machine the GPU comes in, a node of the catalog.")
+    fabric: Text | None = Field(
+        default=None, description="Network between nodes, a fabric of the catalog; the node's GPU NIC if left out."
+    )
+    topology: Text | None = Field(
+        default=None, description="How nodes are joined, a topology of the catalog; rail-fat-tree if left out."
+    )
+    max_count: Annotated[int, Field(ge=0, le=10_000_000)] | None = Field(
+        default=None, description="GPUs in stock; no limit if left out."
+    )
+    billing: Literal["per_gpu"] = Field(default="per_gpu", description="What is paid for: single GPUs.")
+    price: PriceSpec | None = Field(default=None, description="The price of one GPU and hour.")
+    engine: EngineSpec | None = Field(default=None, description="Engine settings on this GPU; they win over engine.")
+
+
+def _all_or_list(value: object) -> object:
+    if value == "all":
+        return None
+    if isinstance(value, str):
+        raise refusal(f"must be all or a list of providers (got {value!r})", f"write [{value}]")
+    return as_tuple(value)
+
+
+class PriceBook(Section):
+    """Rule that picks prices from the catalog where a GPU states none."""
+
+    providers: Annotated[
+        tuple[Text, ...] | None,
+        BeforeValidator(_all_or_list, json_schema_input_type=Literal["all"] | list[str]),
+    ] = Field(default=None, description="all (default), or a list of providers.")
+    term: Term = Field(default="on_demand", description="on_demand, reserved_1y, reserved_3y or spot.")
+    market: Literal["default", "any"] = Field(
+        default="default", description="default leaves serverless and marketplace offers out; any takes all."
+    )
+    choose: Literal["median", "min", "max"] = Field(
+        default="median", description="Which of the prices found is used: median, min or max."
+    )
+
+
+class FleetSpec(Section):
+    """The hardware a plan may use."""
+
+    gpus: Annotated[dict[Name, GpuSpec], Field(min_length=1)] = Field(
+        description="GPU types by their catalog name; an empty entry takes everything from the catalog."
+    )
+    price_book: PriceBook = Field(
+        default_factory=PriceBook, description="Rule that picks prices for GPUs without a price of their own."
+    )
+
+
+class LayoutsSpec(Section):
+    """Layouts that may be enumerated."""
+
+    tp: Degrees = Field(default=(1, 2, 4, 8), description="Tensor-parallel degrees: auto or a list.")
+    pp: Degrees = Field(default=(1, 2), description="Pipeline stages: auto or a list.")
+    ep: Degrees = Field(default="auto", description="Expert-parallel ranks: auto or a list.")
+    dp: Degrees = Field(default="auto", description="Attention data-parallel ranks inside a replica: auto or a list.")
+    cp: Degrees = Field(default=(1,), description="Context-parallel ranks; only [1] so far.")
+    precision: Precisions = Field(
+        default="auto", description="Weight types: auto is the checkpoint's own; or a list of auto, bf16, fp8, fp4, w4."
+    )
+    disaggregate: Literal["auto", False] = Field(
+        default="auto", description="Separate prefill and decode pools; auto means what is built, which is none."
+    )
+
+
+class LayoutSpec(Section):
+    """One layout; degrees left out are 1."""
+
+    tp: Degree = Field(default=1, description="Tensor-parallel degree.")
+    pp: Degree = Field(default=1, description="Pipeline stages.")
+    ep: Degree = Field(default=1, description="Expert-parallel ranks.")
+    dp: Degree = Field(default=1, description="Attention data-parallel ranks inside the replica.")
+    cp: Degree = Field(default=1, description="Context-parallel ranks.")
+
+    @property
+    def layout(self) -> Layout:
+        """The record that the models work with."""
+        return Layout(**self.model_dump())
+
+
+class StepTable(Section):
+    """Measured step time against the number of running sequences, without KV reads and prefill."""
+
+    batch: Annotated[tuple[NonNegative, ...], Field(min_length=2), BeforeValidator(as_tuple)] = Field(
+        description="Running sequences, ascending from 0; at least two."
+    )
+    step_s: Annotated[tuple[Positive, ...], Field(min_length=2), BeforeValidator(as_tuple)] = Field(
+        description="Step time at each batch, seconds; never falling."
+    )
+
+    def complaints(self) -> Iterator[Complaint]:
+        if len(self.batch) != len(self.step_s):
+            yield Complaint(f"batch and step_s must be equally long (got {len(self.batch)} and {len(self.step_s)})")
+        if self.batch[0] != 0:
+            yield Complaint(f"must start at 0 (got {self.batch[0]:g})", ("batch",))
+        for name, values, falls in (("batch", self.batch, _not_rising), ("step_s", self.step_s, _falling)):
+            at = next((index for index in range(1, len(values)) if falls(values[index - 1], values[index])), None)
+            if at is not None:
+                word = "ascend" if name == "batch" else "not fall"
+                yield Complaint(f"must {word} (got {values[at]:g} after {values[at - 1]:g})", (name, at))
+
+
+def _not_rising(before: float, after: float) -> bool:
+    return after <= before
+
+
+def _falling(before: float, after: float) -> bool:
+    return after < before
+
+
+class ProfileSpec(Section):
+    """Step times that the user measured: alpha + beta batch + gamma KV tokens + delta prefill tokens."""
+
+    model: Text = Field(description="Model name; needs no catalog entry.")
+    gpu: Name = Field(description="GPU name, one of fleet.gpus; needs no catalog entry if it states its price.")
+    layout: LayoutSpec = Field(default_factory=LayoutSpec, description="Layout of the measured replica.")
+    alpha_s: NonNegative | None = Field(default=None, description="Step time of an empty batch, seconds.")
+    beta_s: NonNegative | None = Field(default=None, description="Seconds more per running sequence.")
+    step_table: StepTable | None = Field(default=None, description="A measured curve instead of alpha_s and beta_s.")
+    gamma_s: NonNegative = Field(description="Seconds per KV token read in a step, over all sequences.")
+    delta_s: NonNegative = Field(description="Seconds per prefill token in a step.")
+    max_num_seqs: Count | None = Field(default=None, description="Most running sequences; from engine if left out.")
+    kv_tokens: Positive | None = Field(default=None, description="KV pool, tokens; no KV limit if left out.")
+    kv_slope: Positive = Field(
+        default=1.0, description="Pool tokens held per context token; below 1 where layers have a sliding window."
+    )
+    kv_fixed_tokens: NonNegative = Field(default=0.0, description="Pool tokens held per sequence whatever its context.")
+    band_p90: Annotated[float, Field(ge=0, le=10)] = Field(
+        default=0.0, description="Nine in ten step times lie within this relative error, 0.08 for 8 %; 0: exact."
+    )
+
+    def complaints(self) -> Iterator[Complaint]:
+        linear = [name for name in ("alpha_s", "beta_s") if getattr(self, name) is not None]
+        if self.step_table is not None and linear:
+            hint = "keep one of them; in a variant or override '~' removes what the file states"
+            yield Complaint(f"states step_table and {' and '.join(linear)}, which exclude each other", hint=hint)
+        elif self.step_table is None and len(linear) < 2:
+            yield Complaint("needs alpha_s and beta_s, or a step_table")
+        elif self.alpha_s == 0 and self.beta_s == 0:
+            yield Complaint("must not be 0 together with beta_s: steps would take no time", ("alpha_s",))

@@ -1,0 +1,153 @@
+"""Keys and values of the format whose meaning is not built yet: refused, never ignored.
+
+Removing a line here is the last step of building one of them.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from qmodel.files import split_key
+from qmodel.scenario.layering import key_of
+
+__all__ = ["FLEET_FILE_UNSUPPORTED", "SCENARIO_UNSUPPORTED", "Unsupported", "known_keys", "strip_unsupported"]
+
+
+def _anything(_: object) -> bool:
+    return True
+
+
+def _one_of(*values: object) -> Callable[[object], bool]:
+    return lambda value: not isinstance(value, dict | list) and value in values
+
+
+def _nonzero(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value != 0
+
+
+def _beyond_one(value: object) -> bool:
+    return isinstance(value, list) and bool(value) and all(_nonzero(item) for item in value) and value != [1]
+
+
+def _several(value: object) -> bool:
+    return isinstance(value, list) and len(value) > 1
+
+
+@dataclass(frozen=True, slots=True)
+class Unsupported:
+    """One key, or some values of one key.
+
+    Attributes:
+        key: dotted key; ``*`` stands for any name or list item.
+        meaning: what it would do.
+        hint: what can be written instead.
+        refused: which values are not supported; all if left out.
+    """
+
+    key: str
+    meaning: str
+    hint: str = ""
+    refused: Callable[[object], bool] = _anything
+
+
+_POISSON = "write rate_rps: <requests per second>, which is Poisson"
+_FCFS = "classes are served first come, first served"
+_LINEAR = "state alpha_s, beta_s, gamma_s, delta_s"
+_ROUTERS = _one_of("round_robin", "prefix_aware")
+_FIRST_CHUNK = (
+    "admission of the first chunk evicts and recomputes running requests, which cannot be predicted without a "
+    "measured factor"
+)
+
+SCENARIO_UNSUPPORTED: tuple[Unsupported, ...] = (
+    Unsupported("classes.*.models", "a choice between models", "state one model"),
+    Unsupported("classes.*.min_quality", "an average quality over models", "state one model"),
+    Unsupported("classes.*.floor", "a least quality of each model", "state one model"),
+    Unsupported("classes.*.batch", "batches with a deadline", "state a rate and a completion target"),
+    Unsupported("classes.*.session", "sessions of several turns"),
+    Unsupported("classes.*.patience_s", "requests that give up"),
+    Unsupported("classes.*.retries", "requests that come again"),
+    Unsupported("classes.*.isolate", "pools of its own for a class"),
+    Unsupported("classes.*.samples", "several outputs for one prompt", "multiply the rate"),
+    Unsupported("classes.*.engine", "engine settings by class", "set them in engine or fleet.gpus.<gpu>.engine"),
+    Unsupported("classes.*.priority", "priorities other than 0", _FCFS, _nonzero),
+    Unsupported("classes.*.arrivals.scv", "renewal arrivals", _POISSON),
+    Unsupported("classes.*.arrivals.peakedness", "bursty arrivals", _POISSON),
+    Unsupported("classes.*.arrivals.mmpp", "modulated arrivals", _POISSON),
+    Unsupported("classes.*.arrivals.profile", "rates by the hour", "plan the busiest hour: " + _POISSON),
+    Unsupported("classes.*.arrivals.hours", "plans by the hour", "plan the busiest hour: " + _POISSON),
+    Unsupported("fleet.budget_usd_per_hour", "a limit on cost"),
+    Unsupported("fleet.power_kw", "a limit on power"),
+    Unsupported("fleet.nodes", "a stock of whole nodes", "set fleet.gpus.<gpu>.max_count"),
+    Unsupported("fleet.providers", "limits by provider", "set fleet.price_book.providers"),
+    Unsupported("fleet.tiers", "several price tiers"),
+    Unsupported("fleet.gpus.*.tiers", "several price tiers", "set price: {term: ...}"),
+    Unsupported("fleet.gpus.*.reserved", "reserved GPUs next to others", "set price: {term: reserved_1y}"),
+    Unsupported("fleet.gpus.*.billing", "paying for whole nodes", "use per_gpu", _one_of("per_node")),
+    Unsupported("engine.admission", _FIRST_CHUNK, "use full_prompt or no_evict", _one_of("first_chunk")),
+    Unsupported("fleet.gpus.*.engine.admission", _FIRST_CHUNK, "use full_prompt or no_evict", _one_of("first_chunk")),
+    Unsupported("engine.router", "this router", "use random or jsq", _ROUTERS),
+    Unsupported("fleet.gpus.*.engine.router", "this router", "use random or jsq", _ROUTERS),
+    Unsupported("layouts.cp", "context parallelism", "use cp: [1]", _beyond_one),
+    Unsupported("layouts.disaggregate", "separate prefill and decode pools", "use auto or false", _one_of(True)),
+    Unsupported("profiles.*.max_rate_rps", "capacities measured at the target", _LINEAR),
+    Unsupported("policy.slo_scope", "targets over the whole fleet", "use pool", _one_of("fleet")),
+    Unsupported("policy.spare_replicas", "spare replicas", "use 0", _nonzero),
+    Unsupported("policy.survive_nodes", "surviving the loss of a node"),
+)
+
+FLEET_FILE_UNSUPPORTED: tuple[Unsupported, ...] = (
+    Unsupported("pools.*.role", "pools for one stage", "use unified", _one_of("prefill", "decode", "answer")),
+    Unsupported("pools.*.engine.admission", _FIRST_CHUNK, "use full_prompt or no_evict", _one_of("first_chunk")),
+    Unsupported("pools.*.engine.router", "this router", "use random or jsq", _ROUTERS),
+    Unsupported("routing.*.*.path", "paths over several pools", "name one pool", _several),
+)
+
+
+def strip_unsupported(
+    tree: dict[str, Any], table: tuple[Unsupported, ...]
+) -> tuple[dict[str, Any], list[tuple[str, str, str]]]:
+    """The tree without what is not supported yet, and (key, what, hint) of each such thing."""
+    stripped = copy.deepcopy(tree)
+    found: list[tuple[str, str, str]] = []
+    for entry in table:
+        pattern = split_key(entry.key)
+        for holder, path in _matches(stripped, pattern, ()):
+            name = path[-1]
+            if entry.refused(holder[name]):
+                shown = "" if entry.refused is _anything else f" (got {_shown(holder[name])})"
+                found.append((key_of(path), f"not supported yet: {entry.meaning}{shown}", entry.hint))
+                del holder[name]
+    return stripped, found
+
+
+def known_keys(path: tuple[str | int, ...], table: tuple[Unsupported, ...]) -> list[str]:
+    """Names in the table that may stand below a path."""
+    names = []
+    for entry in table:
+        *above, name = split_key(entry.key)
+        if len(above) == len(path) and all(left in ("*", right) for left, right in zip(above, path, strict=True)):
+            names.append(str(name))
+    return names
+
+
+def _matches(
+    value: Any, pattern: tuple[str | int, ...], path: tuple[str | int, ...]
+) -> Iterator[tuple[Any, tuple[str | int, ...]]]:
+    first, rest = pattern[0], pattern[1:]
+    if isinstance(value, dict):
+        names: list[str | int] = list(value) if first == "*" else [first] if first in value else []
+    else:
+        names = list(range(len(value))) if isinstance(value, list) and first == "*" else []
+    for name in names:
+        if not rest:
+            yield value, (*path, name)
+        else:
+            yield from _matches(value[name], rest, (*path, name))
+
+
+def _shown(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else repr(value)

@@ -1,0 +1,189 @@
+"""The public face: the graph of a few nodes, and the costs of a layout placed on it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, fields
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from qmodel.topology.collectives import all_gather, all_reduce, all_to_all, send
+from qmodel.topology.constants import medium_rank
+from qmodel.topology.placement import gpu_slots, neighbour_stages, stage_groups, tensor_groups
+from qmodel.topology.routes import Routes
+from qmodel.topology.scale_out import wire_scale_out
+from qmodel.topology.scale_up import island_gpus, wire_scale_up
+from qmodel.topology.wiring import Link, Vertex, Wiring
+from qmodel.types.hardware import Fabric, Node, Topology
+from qmodel.types.layouts import Layout, LinkCosts
+
+if TYPE_CHECKING:
+    import networkx as nx
+
+__all__ = ["link_costs", "node_graph", "place"]
+
+_VERTEX_KEYS = tuple(item.name for item in fields(Vertex))
+_LINK_KEYS = tuple(item.name for item in fields(Link))
+
+
+def node_graph(
+    node: Node, *, fabric: Fabric | None = None, topology: Topology | None = None, nodes: int = 1
+) -> nx.Graph:
+    """Devices and links of some equal nodes.
+
+    Vertices are named ``gpu:0:3`` (node, place), ``nvswitch:0``, ``pcie:0:1``, ``cpu:0:0``, ``nic:0:3``,
+    ``leaf:...``, ``spine:...`` and have the attributes of `Vertex`; edges have ``gbps`` (one direction,
+    1e9 bytes/s), ``latency_us``, ``medium`` and ``achievable``. Change an edge and `place` sees it.
+
+    Args:
+        node: node shape.
+        fabric: port type of the GPU NICs; None: the node's own.
+        topology: how the ports are joined; None: a rail-optimised fat tree without oversubscription.
+        nodes: how many nodes, at least 1.
+
+    Returns:
+        An undirected graph; every link is full duplex.
+
+    Raises:
+        ValueError: if ``nodes`` is below 1, or the nodes have nothing that joins them.
+
+    Example:
+        >>> from qmodel.types import Node, ScaleUpDomain
+        >>> domain = ScaleUpDomain(name="nvswitch-8-gen3", gpus=8, kind="nvswitch", gbps_per_gpu=450.0)
+        >>> node = Node(name="dgx-h100", gpu="h100-sxm", gpus_per_node=8, domain=domain,
+        ...             intra_node_topology="nvswitch-full-mesh", numa_nodes=2, nic_fabric="ib-ndr", nics=8,
+        ...             nic_gbit_per_s=400.0, pcie_gen=5, confidence="medium", source="data sheet", as_of="2026-11-29")
+        >>> node_graph(node, nodes=2).edges["gpu:1:3", "nvswitch:1"]["gbps"]
+        450.0
+
+    Reference: docs/theory/topology.md.
+    """
+    import networkx as nx
+
+    wiring = _wire(node, fabric, topology, nodes, network=True)
+    graph = nx.Graph(node=node.name)
+    graph.add_nodes_from((name, asdict(vertex)) for name, vertex in wiring.vertices.items())
+    for one, links in wiring.links.items():
+        graph.add_edges_from((one, other, asdict(link)) for other, link in links.items() if one < other)
+    return graph
+
+
+def place(layout: Layout, graph: nx.Graph) -> LinkCosts:
+    """Put one replica on the GPUs of a graph, in order, and cost its collectives.
+
+    Tensor-parallel ranks are innermost, then context-parallel and attention data-parallel ranks, pipeline stages
+    outermost. A stage stays inside one island where it fits.
+
+    Args:
+        layout: degrees of the replica.
+        graph: as `node_graph` makes it.
+
+    Returns:
+        Costs with all groups of a kind communicating at once. Payloads: ``tp_all_reduce`` the reduced buffer,
+        ``stage_all_gather`` the whole gathered buffer, ``stage_all_to_all`` all bytes one GPU sends (its own part
+        included), ``stage_send`` the bytes one GPU sends.
+
+    Raises:
+        ValueError: if the layout needs more GPUs than the graph has.
+
+    Example:
+        >>> import networkx as nx
+        >>> pair = nx.Graph()
+        >>> pair.add_node("a", kind="gpu", node=0, local=0, island=0)
+        >>> pair.add_node("b", kind="gpu", node=0, local=1, island=0)
+        >>> pair.add_edge("a", "b", gbps=300.0, latency_us=0.8, medium="nvlink", achievable=None)
+        >>> place(Layout(tp=2), pair).tp_all_reduce.path
+        'nvlink'
+
+    Reference: docs/theory/topology.md.
+    """
+    wiring = Wiring()
+    for name, attributes in graph.nodes(data=True):
+        wiring.add(name, Vertex(**{key: attributes[key] for key in _VERTEX_KEYS if key in attributes}))
+    for one, other, attributes in graph.edges(data=True):
+        wiring.join(one, other, Link(**{key: attributes[key] for key in _LINK_KEYS if key in attributes}))
+    return _place(layout, wiring)
+
+
+def link_costs(layout: Layout, node: Node, fabric: Fabric | None = None, topology: Topology | None = None) -> LinkCosts:
+    """Costs of the collectives of a layout on as many equal nodes as it needs; remembered.
+
+    The same answer as `place` on the `node_graph` of those nodes, without importing networkx.
+
+    Args:
+        layout: degrees of the replica.
+        node: node shape.
+        fabric: port type of the GPU NICs; None: the node's own.
+        topology: how the ports are joined; None: a rail-optimised fat tree without oversubscription.
+
+    Returns:
+        Costs as `place` gives them.
+
+    Raises:
+        ValueError: if the layout needs several nodes and the node has no NIC and no fabric was given.
+
+    Example:
+        >>> from qmodel.types import Node, ScaleUpDomain
+        >>> domain = ScaleUpDomain(name="nvswitch-8-gen3", gpus=8, kind="nvswitch", gbps_per_gpu=450.0)
+        >>> node = Node(name="dgx-h100", gpu="h100-sxm", gpus_per_node=8, domain=domain,
+        ...             intra_node_topology="nvswitch-full-mesh", numa_nodes=2, nic_fabric="ib-ndr", nics=8,
+        ...             nic_gbit_per_s=400.0, pcie_gen=5, confidence="medium", source="data sheet", as_of="2026-11-29")
+        >>> costs = link_costs(Layout(tp=8, pp=2), node)
+        >>> costs.stage_in_island, costs.tp_all_reduce.path, costs.stage_send.path, costs.nodes
+        (True, 'nvlink', 'infiniband', 2)
+
+    Reference: docs/theory/topology.md.
+    """
+    return _link_costs(layout, node, fabric, topology)
+
+
+@lru_cache(maxsize=4096)
+def _link_costs(layout: Layout, node: Node, fabric: Fabric | None, topology: Topology | None) -> LinkCosts:
+    island = island_gpus(node)
+    last_gpu = gpu_slots(layout, island_gpus=island)[-1]
+    nodes = last_gpu // node.gpus_per_node + 1
+    return _place(layout, _wire(node, fabric, topology, nodes, network=last_gpu >= island))
+
+
+def _wire(node: Node, fabric: Fabric | None, topology: Topology | None, nodes: int, *, network: bool) -> Wiring:
+    if nodes < 1:
+        raise ValueError(f"nodes must be at least 1 (got {nodes})")
+    wiring = Wiring()
+    wire_scale_up(wiring, node, nodes)
+    if network:
+        wire_scale_out(wiring, node, fabric, topology, nodes)
+    return wiring
+
+
+def _place(layout: Layout, wiring: Wiring) -> LinkCosts:
+    gpus = wiring.gpus()
+    if layout.gpus > len(gpus):
+        raise ValueError(f"layout {layout} needs {layout.gpus} GPUs, the graph has {len(gpus)}; add nodes")
+    ranks = _ranks(layout, wiring, gpus)
+    stages = stage_groups(layout, ranks)
+    routes = Routes(wiring)
+    tp_all_reduce = all_reduce(routes, tensor_groups(layout, ranks))
+    stage_all_gather = all_gather(routes, stages)
+    stage_all_to_all = all_to_all(routes, stages)
+    stage_send = send(routes, neighbour_stages(layout, ranks))
+    paths = [cost.path for cost in (tp_all_reduce, stage_all_gather, stage_all_to_all, stage_send)]
+    islands = [{wiring.vertices[name].island for name in stage} for stage in stages]
+    return LinkCosts(
+        stage_in_island=all(len(found) == 1 for found in islands),
+        tp_all_reduce=tp_all_reduce,
+        stage_all_gather=stage_all_gather,
+        stage_all_to_all=stage_all_to_all,
+        stage_send=stage_send,
+        nodes=len({wiring.vertices[name].node for name in ranks}),
+        bottleneck=max(paths, key=medium_rank),
+    )
+
+
+def _ranks(layout: Layout, wiring: Wiring, gpus: list[str]) -> list[str]:
+    sizes: dict[int, int] = {}
+    for name in gpus:
+        island = wiring.vertices[name].island
+        sizes[island] = sizes.get(island, 0) + 1
+    slots = gpu_slots(layout, island_gpus=max(sizes.values()))
+    if slots[-1] >= len(gpus):
+        slots = list(range(layout.gpus))
+    return [gpus[slot] for slot in slots]

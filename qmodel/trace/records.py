@@ -1,0 +1,83 @@
+"""What a trace holds once it is read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from qmodel.types import FloatArray, IntArray
+
+__all__ = ["Trace"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Trace:
+    """Recorded requests in order of arrival; all arrays have shape (n,).
+
+    Attributes:
+        arrival_s: seconds from the first request of the file, None where the file has lengths only.
+        prompt_tokens: at least 1.
+        output_tokens: generated tokens, thinking included, at least 1.
+        reasoning_tokens: thinking tokens, at most ``output_tokens``; None where not recorded.
+        cls: class names; None where not recorded.
+        source: the file.
+        rejected: rows left out, by reason.
+        notes: what a reader of results should know about the file.
+        clock_step_s: step of a coarse clock, None where arrivals are not stamped in batches.
+        span_s: time from first to last arrival of the file, also after :meth:`only`.
+    """
+
+    arrival_s: FloatArray | None
+    prompt_tokens: IntArray
+    output_tokens: IntArray
+    reasoning_tokens: IntArray | None = None
+    cls: npt.NDArray[np.str_] | None = None
+    source: str
+    rejected: Mapping[str, int] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    clock_step_s: float | None = None
+    span_s: float | None = None
+
+    def __len__(self) -> int:
+        return int(self.prompt_tokens.size)
+
+    @property
+    def rate_rps(self) -> float | None:
+        """Requests per second over the span of the file; None without arrival times or with a single instant."""
+        span_s = self.span_s
+        if span_s is None and self.arrival_s is not None and self.arrival_s.size:
+            span_s = float(self.arrival_s[-1] - self.arrival_s[0])
+        return len(self) / span_s if span_s else None
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Names of the classes, sorted; empty where none are recorded."""
+        return () if self.cls is None else tuple(np.unique(self.cls).tolist())
+
+    def only(self, cls: str) -> Trace:
+        """The requests of one class; the span, and so the rate, is that of the whole file.
+
+        Raises:
+            ValueError: if the trace has no such class.
+
+        Example:
+            >>> trace = Trace(arrival_s=np.array([0.0, 1.0, 4.0]), prompt_tokens=np.array([1, 2, 3]), span_s=4.0,
+            ...               output_tokens=np.array([5, 5, 5]), cls=np.array(["a", "b", "a"]), source="three")
+            >>> len(trace.only("a")), trace.only("a").rate_rps
+            (2, 0.5)
+        """
+        if self.cls is None or cls not in self.classes:
+            names = ", ".join(self.classes[:10]) or "no classes"
+            raise ValueError(f"class: {cls!r} is not in {self.source} (it has {names})")
+        mine = self.cls == cls
+        return replace(
+            self,
+            arrival_s=None if self.arrival_s is None else self.arrival_s[mine],
+            prompt_tokens=self.prompt_tokens[mine],
+            output_tokens=self.output_tokens[mine],
+            reasoning_tokens=None if self.reasoning_tokens is None else self.reasoning_tokens[mine],
+            cls=self.cls[mine],
+        )

@@ -1,0 +1,139 @@
+"""Layouts that engines refuse are refused, each for its reason and with a way out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from qmodel.catalog import load_catalog
+from qmodel.perf import layouts
+from qmodel.types import Engine, Gpu, Layout, Model, Node, Refusal
+from tests.perf.architectures import dense_model
+
+
+@pytest.fixture(scope="module")
+def h100_node() -> Node:
+    return load_catalog().node("dgx-h100")
+
+
+def _refusal(model: Model, gpu: Gpu, node: Node, layout: Layout, **settings: object) -> Refusal:
+    found = layouts(
+        model,
+        gpu,
+        node,
+        tp=[layout.tp],
+        pp=[layout.pp],
+        ep=[layout.ep],
+        dp=[layout.dp],
+        cp=[layout.cp],
+        **settings,  # type: ignore[arg-type]
+    )
+    assert found.legal == ()
+    (refusal,) = found.refused
+    assert refusal.layout == layout
+    return refusal
+
+
+def test_a_70b_model_has_the_layouts_that_people_use(llama_70b: Model, h100: Gpu, h100_node: Node) -> None:
+    found = layouts(llama_70b, h100, h100_node, max_gpus=8)
+    assert [str(layout) for layout in found.legal] == ["tp2", "tp1-pp2", "tp4", "tp2-pp2", "tp8", "tp4-pp2"]
+    assert {str(refusal.layout): refusal.kind for refusal in found.refused} == {
+        "tp1": "memory",
+        "tp8-pp2": "gpus",
+    }
+
+
+def test_heads_must_split(h100: Gpu, h100_node: Node) -> None:
+    refusal = _refusal(dense_model(heads=40, kv_heads=8), h100, h100_node, Layout(tp=3))
+    assert (refusal.kind, refusal.change) == ("heads", "tp 2")
+    assert "40 attention heads do not split over tp 3" in refusal.reason
+
+
+def test_kv_heads_must_split_or_repeat(h100: Gpu, h100_node: Node) -> None:
+    refusal = _refusal(dense_model(heads=40, kv_heads=10), h100, h100_node, Layout(tp=4))
+    assert (refusal.kind, refusal.change) == ("kv_heads", "tp 2")
+    assert layouts(dense_model(heads=32, kv_heads=2), h100, h100_node, tp=[8], pp=[1]).legal == (Layout(tp=8),)
+
+
+def test_experts_split_over_the_whole_stage_or_not_at_all(gpt_oss: Model, h100: Gpu, h100_node: Node) -> None:
+    assert _refusal(gpt_oss, h100, h100_node, Layout(tp=8, ep=4)).change == "ep 1 or ep 8"
+    assert layouts(gpt_oss, h100, h100_node, tp=[8], pp=[1], ep=[8]).legal == (Layout(tp=8, ep=8),)
+    assert _refusal(dense_model(), h100, h100_node, Layout(tp=2, ep=2)).kind == "experts"
+    odd = replace(gpt_oss, moe=replace(gpt_oss.moe, experts=100))  # type: ignore[arg-type]
+    assert "100 experts do not split over ep 8" in _refusal(odd, h100, h100_node, Layout(tp=8, ep=8)).reason
+
+
+def test_fp8_blocks_must_not_be_cut(r1: Model, h200: Gpu) -> None:
+    node = load_catalog().default_node("h200-sxm")
+    refusal = _refusal(r1, h200, node, Layout(tp=32))
+    assert refusal.kind == "fp8_block"
+    assert "dense FFN width 18432 / 32 = 576 is not a multiple of the FP8 block 128" in refusal.reason
+    assert refusal.change == "tp 16"
+
+
+def test_sliced_experts_obey_the_block_and_whole_experts_do_not(h100: Gpu, h100_node: Node) -> None:
+    qwen = replace(
+        load_catalog().model("qwen3-30b-a3b"), native_dtype="fp8-block128", weight_family="fp8", fp8_block=128
+    )
+    refusal = _refusal(qwen, h100, h100_node, Layout(tp=4))
+    assert "expert width 768 / 4 = 192" in refusal.reason
+    assert refusal.change == "tp 2 or ep 4"
+    assert layouts(qwen, h100, h100_node, tp=[4], pp=[1], ep=[4]).legal == (Layout(tp=4, ep=4),)
+
+
+def test_auto_places_whole_experts_where_slices_would_cut_a_block(h100: Gpu, h100_node: Node) -> None:
+    found = layouts(load_catalog().model("minimax-m2"), h100, h100_node, tp=[8], pp=[1])
+    assert found.legal == (Layout(tp=8, ep=8),)
+    assert [refusal.kind for refusal in found.refused] == ["fp8_block"]
+
+
+def test_stages_need_a_layer_each(h100: Gpu, h100_node: Node) -> None:
+    refusal = _refusal(dense_model(layers=3), h100, h100_node, Layout(pp=4))
+    assert (refusal.kind, refusal.change) == ("layers", "pp 3")
+    assert layouts(dense_model(layers=3), h100, h100_node, tp=[1], pp=[2]).legal == (Layout(pp=2),)
+
+
+def test_attention_ranks_are_for_mixtures(llama_70b: Model, h100: Gpu, h100_node: Node) -> None:
+    refusal = _refusal(llama_70b, h100, h100_node, Layout(tp=4, dp=2))
+    assert (refusal.kind, refusal.change) == ("engine", "2 replicas of dp 1")
+
+
+def test_context_parallelism_is_refused_rather_than_mistimed(llama_70b: Model, h100: Gpu, h100_node: Node) -> None:
+    assert _refusal(llama_70b, h100, h100_node, Layout(tp=4, cp=2)).change == "cp 1"
+
+
+def test_islands_need_a_network_between_them(llama_70b: Model, h100: Gpu, h100_node: Node) -> None:
+    alone = replace(h100_node, nic_fabric=None)
+    assert _refusal(llama_70b, h100, alone, Layout(tp=16)).kind == "network"
+    joined = layouts(llama_70b, h100, alone, load_catalog().fabric("ib-ndr"), tp=[16], pp=[1])
+    assert joined.legal == (Layout(tp=16),)
+
+
+def test_r1_needs_two_nodes_of_80_gb(r1: Model, h100: Gpu, h100_node: Node) -> None:
+    one = layouts(r1, h100, h100_node, max_gpus=8)
+    assert one.legal == ()
+    assert {refusal.kind for refusal in one.refused} == {"memory", "gpus"}
+    two = layouts(r1, h100, h100_node, max_gpus=16)
+    assert Layout(tp=8, pp=2) in two.legal
+    assert Layout(dp=16, ep=16) in two.legal
+
+
+def test_a_long_request_is_part_of_what_must_fit(h100: Gpu, h100_node: Node) -> None:
+    qwen = load_catalog().model("qwen3-32b")
+    engine = Engine(max_num_seqs=1024)
+    assert layouts(qwen, h100, h100_node, tp=[1], pp=[1], engine=engine, max_tokens=16000).legal == (Layout(),)
+    refusal = _refusal(qwen, h100, h100_node, Layout(), engine=engine, max_tokens=32000)
+    assert refusal.kind == "memory"
+    assert "kv_dtype fp8" in refusal.change and "tp 2" in refusal.change
+
+
+def test_every_asked_layout_is_either_legal_or_refused(r1: Model, h200: Gpu) -> None:
+    found = layouts(r1, h200, tp=[1, 2, 4, 8], pp=[1, 2], dp=[1], ep=[1])
+    assert len(found.legal) + len(found.refused) == 8
+    assert all(refusal.reason for refusal in found.refused)
+
+
+def test_degrees_start_at_one(llama_70b: Model, h100: Gpu, h100_node: Node) -> None:
+    with pytest.raises(ValueError, match=r"tp: needs degrees of at least 1 \(got \[0\]\)"):
+        layouts(llama_70b, h100, h100_node, tp=[0])

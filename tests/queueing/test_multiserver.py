@@ -1,0 +1,284 @@
+"""M/G/c: exact special cases, reference queues, an independent simulator, properties and messages."""
+
+from __future__ import annotations
+
+import math
+
+import ciw
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import integrate, stats
+
+from qmodel.queueing import Moments, erlang_c, mgc
+from qmodel.queueing.conditional_wait import conditional_wait_quantile, conditional_wait_scv, conditional_wait_sf
+from qmodel.queueing.halfin_whitt import halfin_whitt_weight, light_traffic_ratio, wait_ratio
+from qmodel.queueing.service_time import Service
+from qmodel.types import Law
+from tests.queueing.reference_queues import reference_cells, relative_errors, service_of
+
+SECONDS = Law.from_atoms(np.array([0.5, 1.0, 4.0]), np.array([0.3, 0.5, 0.2]))
+
+
+def test_exponential_service_is_mmc() -> None:
+    servers = np.array([1, 2, 10, 100])
+    load = 0.8
+    queue = mgc(load * servers / 3.0, Moments(mean_s=3.0, scv=1.0), servers)
+    delay = erlang_c(load * servers, servers)
+    np.testing.assert_allclose(queue.p_wait, delay, rtol=1e-12)
+    np.testing.assert_allclose(queue.mean_wait_s, delay * 3.0 / (servers * (1.0 - load)), rtol=1e-12)
+    expected = np.maximum(np.log(delay / 0.05), 0.0) * 3.0 / (servers * (1.0 - load))
+    np.testing.assert_allclose(queue.wait_quantile_s(0.95), expected, rtol=1e-9)
+    assert np.all(queue.band == 0.0)
+
+
+@pytest.mark.parametrize("service", [SECONDS, Moments(mean_s=2.0, scv=0.0), Moments(mean_s=0.3, scv=7.0)])
+def test_one_server_is_pollaczek_khinchine(service: Law | Moments) -> None:
+    shape = Service.of(service)
+    mean, second = float(shape.mean_s), float(shape.mean_s**2 * (1.0 + shape.scv))
+    rate = 0.7 / mean
+    assert float(mgc(rate, service, 1).mean_wait_s) == pytest.approx(rate * second / (2.0 * 0.3), rel=1e-12)
+
+
+def test_one_server_has_the_exact_second_moment_of_the_wait() -> None:
+    first, second, third = SECONDS.moments
+    rate = 0.6 / first
+    queue = mgc(rate, SECONDS, 1)
+    mean = rate * second / (2.0 * 0.4)
+    square = 2.0 * mean**2 + rate * third / (3.0 * 0.4)  # Takacs
+    delayed = square / 0.6
+    assert float(queue.delayed_scv) == pytest.approx(delayed / (mean / 0.6) ** 2 - 1.0, rel=1e-12)
+
+
+def mdc_wait_by_embedded_chain(servers: int, load: float) -> float:
+    """Exact E[W] of M/D/c, D = 1: the number present, looked at every D, leaves c and gains a Poisson number."""
+    states, offered = 600, servers * load
+    arrivals = stats.poisson.pmf(np.arange(states), offered)
+    move = np.zeros((states, states))
+    for present in range(states):
+        left = max(present - servers, 0)
+        move[present, left:] = arrivals[: states - left]
+    balance = np.vstack([(move.T - np.eye(states))[:-1], np.ones(states)])
+    stationary = np.linalg.solve(balance, np.append(np.zeros(states - 1), 1.0))
+    queued = float(np.maximum(np.arange(states) - servers, 0) @ stationary)
+    return queued / offered
+
+
+@pytest.mark.parametrize(("servers", "load"), [(1, 0.8), (2, 0.8), (4, 0.9), (10, 0.9)])
+def test_constant_service_is_close_to_its_exact_embedded_chain(servers: int, load: float) -> None:
+    exact = mdc_wait_by_embedded_chain(servers, load)
+    predicted = float(mgc(servers * load, Moments(mean_s=1.0, scv=0.0), servers).mean_wait_s)
+    assert predicted == pytest.approx(exact, rel=0.02 if servers > 1 else 1e-6)
+
+
+@pytest.mark.parametrize("servers", [1.0, 2.0, 2.5, 7.0, 64.0])
+def test_light_traffic_ratio_of_atoms_matches_quadrature(servers: float) -> None:
+    def remaining(t: float) -> float:
+        return float(np.maximum(SECONDS.values - t, 0.0) @ SECONDS.weights) / SECONDS.mean
+
+    area, _ = integrate.quad(lambda t: remaining(t) ** servers, 0.0, 4.0, points=[0.5, 1.0], epsrel=1e-11, epsabs=0.0)
+    ratio = float(light_traffic_ratio(SECONDS.values, SECONDS.weights, servers))
+    assert ratio == pytest.approx(servers * area / SECONDS.mean, rel=1e-8)
+
+
+@pytest.mark.parametrize(("scv", "servers"), [(4.0, 2), (4.0, 5), (10.0, 3), (1.5, 8)])
+def test_light_traffic_ratio_of_a_hyperexponential_matches_its_binomial_sum(scv: float, servers: int) -> None:
+    light = 0.5 * (1.0 + math.sqrt((scv - 1.0) / (scv + 1.0)))  # both phases carry half of the load
+    fast, slow = 2.0 * light, 2.0 * (1.0 - light)
+    expected = servers * sum(
+        math.comb(servers, k) * 0.5**servers / (k * fast + (servers - k) * slow) for k in range(servers + 1)
+    )
+    ratio = float(Service.of(Moments(mean_s=1.0, scv=scv)).light_traffic_ratio(np.asarray(float(servers))))
+    assert ratio == pytest.approx(expected, rel=1e-9)
+
+
+def test_interpolation_meets_both_limits() -> None:
+    assert float(wait_ratio(8, 1.0 - 1e-12, 4.0, 3.0, 1.3)) == pytest.approx(2.5)
+    assert float(wait_ratio(1e6, 0.1, 4.0, 3.0, 1.3)) == pytest.approx(1.3, abs=1e-4)
+    assert float(halfin_whitt_weight(1, 0.2, 5.0)) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("shape", "scv", "mean_error", "largest_error"),
+    [
+        ("exponential", 1.0, 1e-6, 1e-6),
+        ("constant", 0.0, 0.03, 0.25),
+        ("erlang2", 0.5, 0.012, 0.07),
+        ("hyperexponential", 2.0, 0.015, 0.03),
+        ("hyperexponential", 4.0, 0.025, 0.05),
+        ("hyperexponential", 10.0, 0.05, 0.19),
+        ("lognormal", 0.5, 0.03, 0.10),
+        ("lognormal", 1.0, 0.05, 0.13),
+        ("lognormal", 2.0, 0.03, 0.09),
+        ("lognormal", 4.0, 0.045, 0.12),
+        ("lognormal", 10.0, 0.13, 0.27),
+        ("bounded_pareto", 2.0, 0.15, 0.38),
+        ("bounded_pareto", 4.0, 0.14, 0.45),
+        ("bounded_pareto", 10.0, 0.08, 0.22),
+    ],
+)
+def test_mean_wait_stays_within_the_documented_error(
+    shape: str, scv: float, mean_error: float, largest_error: float
+) -> None:
+    cells = reference_cells()
+    errors = relative_errors(cells[(cells["shape"] == shape) & (cells["scv"] == scv)])["mean_wait"].abs()
+    assert errors.mean() <= mean_error
+    assert errors.max() <= largest_error
+
+
+def test_percentiles_and_delay_probability_stay_within_the_documented_error() -> None:
+    errors = relative_errors(reference_cells())
+    regular = errors[errors["nu"] <= 8.0]
+    assert regular["p_wait"].abs().mean() <= 0.012
+    for column in ("wait_p90", "wait_p95", "wait_p99"):
+        assert regular[column].abs().mean() <= 0.045
+        assert regular[column].abs().max() <= 0.21
+
+
+def test_nine_in_ten_reference_queues_lie_within_the_band() -> None:
+    for _, cells in reference_cells().groupby(["shape", "scv"]):
+        shape, scv = str(cells["shape"].iloc[0]), float(cells["scv"].iloc[0])
+        many = cells[cells["servers"] > 1]
+        band = mgc(many["rho"].to_numpy() * many["servers"].to_numpy(), service_of(shape, scv), many["servers"]).band
+        errors = relative_errors(many)["mean_wait"].abs().to_numpy()
+        assert np.mean(errors <= band + 1e-6) >= 0.9
+
+
+def simulated_wait_s(service: ciw.dists.Distribution, rate_rps: float, servers: int, seeds: int) -> tuple[float, float]:
+    """Mean wait of an independent discrete-event simulator and the half width of its 99 % interval."""
+    network = ciw.create_network(
+        arrival_distributions=[ciw.dists.Exponential(rate=rate_rps)],
+        service_distributions=[service],
+        number_of_servers=[servers],
+    )
+    means = []
+    for seed in range(seeds):
+        ciw.seed(seed)
+        run = ciw.Simulation(network)
+        run.simulate_until_max_time(5000.0 / rate_rps)
+        waits = [record.waiting_time for record in run.get_all_records() if record.arrival_date > 500.0 / rate_rps]
+        means.append(float(np.mean(waits)))
+    return float(np.mean(means)), 2.9 * float(np.std(means, ddof=1)) / math.sqrt(seeds)
+
+
+@pytest.mark.parametrize(
+    ("service", "distribution", "servers"),
+    [
+        (Moments(mean_s=1.0, scv=1.0), ciw.dists.Exponential(rate=1.0), 2),
+        (Moments(mean_s=1.0, scv=0.0), ciw.dists.Deterministic(value=1.0), 2),
+        (
+            Moments(mean_s=1.0, scv=4.0),
+            ciw.dists.HyperExponential(
+                rates=[1.0 + math.sqrt(0.6), 1.0 - math.sqrt(0.6)],
+                probs=[(1.0 + math.sqrt(0.6)) / 2.0, (1.0 - math.sqrt(0.6)) / 2.0],
+            ),
+            4,
+        ),
+    ],
+    ids=["M/M/2", "M/D/2", "M/H2/4"],
+)
+def test_an_independent_simulator_agrees(service: Moments, distribution: ciw.dists.Distribution, servers: int) -> None:
+    rate = 0.7 * servers
+    simulated, half_width = simulated_wait_s(distribution, rate, servers, seeds=12)
+    predicted = float(mgc(rate, service, servers).mean_wait_s)
+    assert half_width < 0.25 * simulated
+    assert abs(predicted - simulated) <= half_width + 0.05 * simulated
+
+
+@given(
+    servers=st.integers(1, 300),
+    load=st.floats(0.05, 0.95),
+    scv=st.floats(0.0, 12.0),
+    more=st.floats(0.001, 0.04),
+)
+def test_wait_rises_with_load_and_its_percentiles_are_ordered(
+    servers: int, load: float, scv: float, more: float
+) -> None:
+    service = Moments(mean_s=1.0, scv=scv)
+    queue = mgc(np.array([load, load + more]) * servers, service, servers)
+    assert queue.mean_wait_s[0] <= queue.mean_wait_s[1]
+    assert np.all((queue.p_wait >= 0.0) & (queue.p_wait <= 1.0))
+    quantiles = np.array([queue.wait_quantile_s(p) for p in (0.5, 0.9, 0.95, 0.99)])
+    assert np.all(np.diff(quantiles, axis=0) >= 0.0)
+
+
+@given(load=st.floats(0.3, 0.95), servers=st.integers(2, 200), scale=st.floats(1e-3, 1e3), scv=st.floats(0.0, 8.0))
+def test_time_has_no_unit_of_its_own(load: float, servers: int, scale: float, scv: float) -> None:
+    one = mgc(load * servers, Moments(mean_s=1.0, scv=scv), servers)
+    scaled = mgc(load * servers / scale, Moments(mean_s=scale, scv=scv), servers)
+    assert float(scaled.mean_wait_s) == pytest.approx(scale * float(one.mean_wait_s), rel=1e-9)
+
+
+@given(mean=st.floats(0.01, 100.0), scv=st.floats(0.31, 19.0), tail=st.floats(1e-9, 0.999))
+def test_quantile_inverts_the_survival_function(mean: float, scv: float, tail: float) -> None:
+    time = conditional_wait_quantile(tail, mean, scv)
+    assert float(conditional_wait_sf(time, mean, scv)) == pytest.approx(tail, rel=1e-8)
+
+
+@pytest.mark.parametrize("scv", [0.3, 0.8, 1.0, 2.0, 12.0])
+def test_conditional_wait_has_the_mean_and_scv_it_is_given(scv: float) -> None:
+    time = np.concatenate([[0.0], np.geomspace(1e-6, 3000.0, 200_001)])
+    survival = conditional_wait_sf(time, 2.0, scv)
+    assert float(np.trapezoid(survival, time)) == pytest.approx(2.0, rel=1e-4)
+    assert float(np.trapezoid(2.0 * time * survival, time)) == pytest.approx(4.0 * (1.0 + scv), rel=1e-3)
+
+
+def test_conditional_scv_stays_in_its_range() -> None:
+    assert float(conditional_wait_scv(0.1, 500.0, 20.0, 0.9)) == 20.0
+    assert float(conditional_wait_scv(0.0, 4.0 / 3.0, 0.5, 1.0)) >= 0.3
+
+
+def test_percentile_is_zero_where_too_few_wait() -> None:
+    assert float(mgc(1.0, Moments(mean_s=1.0, scv=1.0), 10).wait_quantile_s(0.9)) == 0.0
+
+
+def test_no_arrivals_never_wait() -> None:
+    queue = mgc(0.0, SECONDS, 4)
+    assert float(queue.mean_wait_s) == 0.0 and float(queue.wait_quantile_s(0.999)) == 0.0
+
+
+def test_overload_is_a_typed_result_with_a_way_out() -> None:
+    queue = mgc([8.0, 12.0], Moments(mean_s=1.0, scv=2.0), 10)
+    assert queue.stable.tolist() == [True, False]
+    assert math.isfinite(queue.mean_wait_s[0]) and queue.mean_wait_s[1] == math.inf
+    assert queue.wait_quantile_s(0.5)[1] == math.inf
+    assert queue.overload is not None
+    assert queue.overload.reason == (
+        "12 requests/s arrive, 10 servers of 1 s each carry less than 10; at least 13 servers are needed"
+    )
+    assert mgc(8.0, Moments(mean_s=1.0, scv=2.0), 10).overload is None
+
+
+def test_arguments_broadcast_with_moments() -> None:
+    queue = mgc(
+        np.array([1.0, 2.0])[:, None, None], Moments(mean_s=1.0, scv=np.array([0.5, 1.0, 4.0])), np.array([[4], [8]])
+    )
+    assert queue.mean_wait_s.shape == (2, 2, 3) == queue.band.shape == queue.wait_quantile_s(0.9).shape
+
+
+def test_a_stated_third_moment_changes_the_wait_of_many_servers() -> None:
+    light = mgc(12.0, Moments(mean_s=1.0, scv=4.0, third=40.0), 16)
+    heavy = mgc(12.0, Moments(mean_s=1.0, scv=4.0, third=400.0), 16)
+    assert float(heavy.mean_wait_s) < float(light.mean_wait_s)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: mgc(-1.0, SECONDS, 2), r"rate_rps must be finite and at least 0 requests/s \(got -1.0\)"),
+        (lambda: mgc(math.nan, SECONDS, 2), r"rate_rps must be finite"),
+        (lambda: mgc(1.0, SECONDS, 0), r"servers must be from 1 to 1,000,000 \(got 0\)"),
+        (lambda: mgc(1.0, SECONDS, 10_000_000), r"servers must be from 1 to 1,000,000 \(got 10000000\)"),
+        (lambda: mgc(1.0, Moments(mean_s=0.0, scv=1.0), 2), r"service mean_s must be finite and above 0 s \(got 0.0\)"),
+        (lambda: mgc(1.0, Moments(mean_s=1.0, scv=-0.1), 2), r"service scv must be finite and at least 0 \(got -0.1\)"),
+        (lambda: mgc(1.0, Moments(mean_s=1.0, scv=1.0, third=1.0), 2), r"service third must be E\[S\^3\] in s\^3"),
+        (lambda: mgc(1.0, Law.constant(0.0), 2), r"service must be a law of non-negative seconds"),
+        (lambda: mgc(1.0, SECONDS, 2, method="qbd"), r"method must be 'approx' \(got 'qbd'\)"),
+        (lambda: mgc(1.0, SECONDS, 2).wait_quantile_s(95), r"p must be between 0 and 1, e.g. 0.95 \(got 95\)"),
+    ],
+)
+def test_bad_input_is_named_with_its_range(call: object, message: str) -> None:
+    assert callable(call)
+    with pytest.raises(ValueError, match=message):
+        call()
