@@ -40,9 +40,8 @@ def _classical_errors(cells: pd.DataFrame) -> pd.Series:
     """Lee-Longton (Allen-Cunneen with Poisson arrivals): the M/M/c wait times (1 + scv)/2."""
     offered = (cells["rho"] * cells["servers"]).to_numpy()
     wait = erlang_c(offered, cells["servers"]) / (cells["servers"] * (1.0 - cells["rho"])) * (1.0 + cells["scv"]) / 2.0
-    predicted = wait.where(cells["scv"] != 1.0, wait)
     order = relative_errors(cells)[["shape", "scv", "servers", "rho"]]
-    keyed = (predicted / cells["mean_wait"] - 1.0).set_axis(pd.MultiIndex.from_frame(cells[list(order.columns)]))
+    keyed = (wait / cells["mean_wait"] - 1.0).set_axis(pd.MultiIndex.from_frame(cells[list(order.columns)]))
     return pd.Series(keyed.loc[pd.MultiIndex.from_frame(order)].to_numpy())
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from types import ModuleType
+from types import FunctionType, ModuleType
 
 import pytest
 
@@ -120,16 +120,24 @@ def test_every_module_can_be_imported() -> None:
     assert everything().keys() == MODULES.keys()
 
 
-def test_no_module_has_the_name_of_a_public_function() -> None:
+def functions_of(module: ModuleType) -> set[str]:
+    things = {name: getattr(module, name) for name in getattr(module, "__all__", ())}
+    return {name for name, thing in things.items() if isinstance(thing, FunctionType)}
+
+
+def test_no_module_anywhere_has_the_name_of_a_function_of_the_package() -> None:
     everything()
-    functions = {name for name in qmodel.__all__ if callable(getattr(qmodel, name))}
-    for module in everything().values():
-        for name in getattr(module, "__all__", ()):
-            thing = getattr(module, name)
-            if callable(thing) and not isinstance(thing, type):
-                functions.add(name)
     last_names = {module.rpartition(".")[2] for module in MODULES}
-    assert not functions & last_names
+    assert not functions_of(qmodel) & last_names
+
+
+@pytest.mark.parametrize("module", [module for module in MODULES if module != "qmodel.cli.main"])
+def test_no_module_has_the_name_of_a_function_beside_it(module: str) -> None:
+    """The entry point ``qmodel.cli.main:main`` apart, which nothing imports by its package."""
+    is_package = MODULES[module].name == "__init__.py"
+    package = module if is_package else module.rpartition(".")[0]
+    for name in functions_of(everything()[module]):
+        assert f"{package}.{name}" not in MODULES, f"{module} exports {name}"
 
 
 @pytest.mark.parametrize("name", [name for name in qmodel.__all__ if name not in ("perf", "queueing", "workload")])

@@ -9,7 +9,7 @@ from itertools import combinations
 import numpy as np
 
 from qmodel.candidates.enumeration import Candidate
-from qmodel.candidates.frontier import frontier, least_counts, unit_loads
+from qmodel.candidates.frontiers import frontier, least_counts, unit_loads
 from qmodel.types import FloatArray, RequestClass
 
 __all__ = ["Column", "ColumnSet", "columns_for_model"]
@@ -104,7 +104,8 @@ class _Direction:
 def _direction(candidates: Sequence[Candidate], mix: Sequence[RequestClass], budget: float) -> _Direction:
     """Columns of one mix. A count is kept while it could still be part of a cheapest fleet."""
     cost = np.array([item.cost_usd_per_hour for item in candidates])
-    least = least_counts(candidates, mix)
+    known: dict[tuple[int, int], tuple[float, float]] = {}
+    least = least_counts(candidates, mix, known)
     load = unit_loads(candidates, mix)
     alone = np.where(least > 0, cost * least, np.inf)
     best = min(float(alone.min(initial=np.inf)), budget)
@@ -123,7 +124,7 @@ def _direction(candidates: Sequence[Candidate], mix: Sequence[RequestClass], bud
         useful = cost[position] * sizes + (1.0 - carried) * cheapest <= best * (1 + 1e-9)
         positions += [position] * int(useful.sum())
         counts += sizes[useful].tolist()
-    found = frontier([candidates[p] for p in positions], mix, np.array(counts, dtype=int)) if positions else None
+    found = frontier([candidates[p] for p in positions], mix, np.array(counts, dtype=int), known) if positions else None
     columns = []
     ratios = np.zeros(len(candidates))
     if found is not None:

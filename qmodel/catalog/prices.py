@@ -15,14 +15,7 @@ Market = Literal["default", "any"]
 Choice = Literal["median", "min", "max"]
 
 
-def _median(prices: list[float]) -> float:
-    """Middle of the prices; the statistics module costs 3 ms to import."""
-    ordered, middle = sorted(prices), len(prices) // 2
-    return ordered[middle] if len(prices) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
-
-
 _TERMS: tuple[Term, ...] = ("on_demand", "reserved_1y", "reserved_3y", "spot")
-_CHOICES: Mapping[Choice, Callable[[list[float]], float]] = {"median": _median, "min": min, "max": max}
 _THIN_MARKETS = ("marketplace", "serverless-per-second")
 
 
@@ -173,3 +166,12 @@ def _no_row(
     if terms:
         way_out.append(f"choose another term: {', '.join(terms)}")
     return f"{problem}; {', or '.join(way_out)}"
+
+
+def _median(prices: list[float]) -> float:
+    """Middle of the prices; the statistics module costs 3 ms to import."""
+    ordered, middle = sorted(prices), len(prices) // 2
+    return ordered[middle] if len(prices) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
+
+
+_CHOICES: Mapping[Choice, Callable[[list[float]], float]] = {"median": _median, "min": min, "max": max}

@@ -237,11 +237,11 @@ class Catalog:
         raise CatalogError(f"no version {version!r} of engine {name!r} in the catalog; versions: {known}")
 
 
-def load_catalog(extra: Sequence[str | Path] = ()) -> Catalog:
+def load_catalog(extra: str | Path | Sequence[str | Path] = ()) -> Catalog:
     """The shipped catalog with the user's files laid over it, in order.
 
     Args:
-        extra: YAML files with the sections of the shipped ones; see ``docs/catalog.md``.
+        extra: a YAML file, or several, with the sections of the shipped ones; see ``docs/catalog.md``.
 
     Raises:
         CatalogFileError: a file breaks the schema.
@@ -251,6 +251,8 @@ def load_catalog(extra: Sequence[str | Path] = ()) -> Catalog:
         >>> load_catalog().model("gpt-oss-120b").windowed_layers
         18
     """
+    if isinstance(extra, str | Path):
+        extra = [extra]
     if not extra:
         return _shipped()
     from qmodel.catalog.layering import layer_files

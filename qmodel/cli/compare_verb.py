@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,10 +12,10 @@ import typer
 
 from qmodel.cli import options
 from qmodel.cli.columns import BASE, Selection, variant_columns
-from qmodel.cli.failures import DONE, INFEASIBLE, guarded, say
+from qmodel.cli.failures import DONE, INFEASIBLE, guarded
 from qmodel.cli.inputs import is_saved_plan, open_scenario, planned, solver_options
 from qmodel.cli.options import OutputFormat
-from qmodel.cli.output import Answer, check_target, deliver
+from qmodel.cli.output import Answer, check_target, deliver, written
 from qmodel.cli.plan_verbs import plan_code
 from qmodel.errors import Problem, ScenarioError
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["compare_command"]
 
 
-@guarded
+@guarded(outcome="Nothing was compared.")
 def compare_command(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Scenario files and saved plans.")],
     apply: Annotated[
@@ -133,8 +134,7 @@ def _deliver(comparison: Comparison, fmt: OutputFormat, out: Path | None) -> Non
     from qmodel.comparison import comparison_page
 
     if out is not None and out.suffix.lower() in (".html", ".htm"):
-        comparison.to_html(out)
-        say(f"written to {out}")
+        written(out, partial(comparison.to_html, out))
         out = None
     answer = Answer(
         data=comparison.to_dict,

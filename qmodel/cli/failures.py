@@ -24,32 +24,38 @@ INTERRUPTED = 130  # what shells report for a process that Ctrl-C ended
 P = ParamSpec("P")
 
 
-def guarded(verb: Callable[P, int]) -> Callable[P, None]:
+def guarded(outcome: str) -> Callable[[Callable[P, int]], Callable[P, None]]:
     """Turn a verb that returns an exit code into one that exits with it, whatever happens on the way.
 
     Bad input and limits become one message on stderr and their code; anything else is a bug, and says so.
     A traceback is shown with ``--debug`` only.
+
+    Args:
+        outcome: what bad input leads to, such as ``Nothing was planned.``
     """
 
-    @wraps(verb)
-    def command(*args: P.args, **kwargs: P.kwargs) -> None:
-        debug = bool(kwargs.get("debug"))
-        try:
-            code = verb(*args, **kwargs)
-        except (typer.Exit, typer.Abort, typer.BadParameter):
-            raise
-        except BrokenPipeError:
-            code = _reader_left()
-        except KeyboardInterrupt:
-            say("interrupted")
-            code = INTERRUPTED
-        except QmodelError as error:
-            code = _expected(error, debug)
-        except Exception as error:
-            code = _bug(error, debug)
-        raise typer.Exit(code)
+    def decorate(verb: Callable[P, int]) -> Callable[P, None]:
+        @wraps(verb)
+        def command(*args: P.args, **kwargs: P.kwargs) -> None:
+            debug = bool(kwargs.get("debug"))
+            try:
+                code = verb(*args, **kwargs)
+            except (typer.Exit, typer.Abort, typer.BadParameter):
+                raise
+            except BrokenPipeError:
+                code = _reader_left()
+            except KeyboardInterrupt:
+                say("interrupted")
+                code = INTERRUPTED
+            except QmodelError as error:
+                code = _expected(error, outcome, debug)
+            except Exception as error:
+                code = _bug(error, debug)
+            raise typer.Exit(code)
 
-    return command
+        return command
+
+    return decorate
 
 
 def say(text: str) -> None:
@@ -60,18 +66,18 @@ def say(text: str) -> None:
         return
 
 
-def problem_lines(error: ScenarioError, *, outcome: str = "Nothing was planned.") -> str:
+def problem_lines(error: ScenarioError, *, outcome: str = "") -> str:
     """Every problem on its line, then how many there are and what came of it."""
     count = len(error.problems)
     total = "1 problem." if count == 1 else f"{count} problems."
     return "\n".join([*map(str, error.problems), f"{total} {outcome}".rstrip()])
 
 
-def _expected(error: QmodelError, debug: bool) -> int:
+def _expected(error: QmodelError, outcome: str, debug: bool) -> int:
     if debug:
         _traceback()
     if isinstance(error, ScenarioError):
-        say(problem_lines(error))
+        say(problem_lines(error, outcome=outcome))
         return BAD_INPUT
     say(f"qmodel: {error}")
     if isinstance(error, InfeasibleError):

@@ -25,7 +25,7 @@ __all__ = ["capacity_command", "evaluate_command"]
 EVALUATION_TABLES = ("slo", "pools", "latency", "routing")
 
 
-@guarded
+@guarded(outcome="Nothing was evaluated.")
 def evaluate_command(
     scenario: options.ScenarioFile,
     fleet: options.FleetFile,
@@ -42,12 +42,13 @@ def evaluate_command(
     import qmodel
 
     check_target(out, table, format_, EVALUATION_TABLES)
-    result = qmodel.evaluate(open_scenario(scenario, apply=apply, settings=set_, catalog=catalog), qmodel.load_fleet(fleet))
+    loaded = open_scenario(scenario, apply=apply, settings=set_, catalog=catalog)
+    result = qmodel.evaluate(loaded, qmodel.load_fleet(fleet))
     deliver(_evaluation_answer(result, f"{fleet} under {scenario}"), fmt=format_, out=out, table=table)
     return INFEASIBLE if require_slo and not result.feasible else DONE
 
 
-@guarded
+@guarded(outcome="Nothing was evaluated.")
 def capacity_command(
     scenario: options.ScenarioFile,
     fleet: Annotated[

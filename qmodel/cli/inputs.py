@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from qmodel.errors import Problem, ScenarioError
 
 if TYPE_CHECKING:
-    from qmodel.planning import Plan, SolverOptions
+    from qmodel.optimize import SolverOptions
+    from qmodel.planning import Plan
     from qmodel.scenario import Scenario
 
 __all__ = ["is_saved_plan", "open_scenario", "overrides", "planned", "solver_options"]

@@ -33,7 +33,7 @@ class SchemaOf(StrEnum):
     FLEET = "fleet"
 
 
-@guarded
+@guarded(outcome="")
 def validate_command(
     scenario: options.ScenarioFile,
     apply: options.Apply = None,
@@ -47,13 +47,13 @@ def validate_command(
 
     problems = qmodel.validate(scenario, apply=tuple(apply or ()), set=overrides(set_), catalog=tuple(catalog or ()))
     if problems and format_ is OutputFormat.TABLE:
-        say(problem_lines(ScenarioError(problems), outcome=""))
+        say(problem_lines(ScenarioError(problems)))
         return BAD_INPUT
     deliver(_validation_answer(scenario, problems), fmt=format_)
     return BAD_INPUT if problems else DONE
 
 
-@guarded
+@guarded(outcome="")
 def catalog_command(
     kind: Annotated[
         str | None,
@@ -80,7 +80,7 @@ def catalog_command(
     return DONE
 
 
-@guarded
+@guarded(outcome="")
 def schema_command(
     of: Annotated[SchemaOf, typer.Argument(metavar="[scenario|fleet]", help="Which file.")] = SchemaOf.SCENARIO,
     debug: options.Debug = False,

@@ -10,14 +10,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from qmodel.cli.failures import say
+import typer
+
+from qmodel.cli.failures import BAD_INPUT, problem_lines, say
 from qmodel.cli.options import OutputFormat
 from qmodel.errors import Problem, ScenarioError
 
 if TYPE_CHECKING:
     from qmodel.report import Block
 
-__all__ = ["Answer", "Rows", "check_target", "deliver", "print_text", "save"]
+__all__ = ["Answer", "Rows", "check_target", "deliver", "print_text", "save", "written"]
 
 Rows = tuple[Sequence[Mapping[str, object]], Sequence[str]]
 
@@ -71,11 +73,25 @@ def save(answer: Answer, out: Path, table: str | None) -> None:
     """Write the answer whole or not at all: CSV where the name ends in ``.csv``, else JSON.
 
     Raises:
-        ScenarioError: if the file cannot be written.
+        typer.Exit: if the file cannot be written; stderr says why.
     """
     from qmodel.files import write_text
 
-    write_text(out, _as_text(answer, OutputFormat.CSV if _is_csv(out) else OutputFormat.JSON, table))
+    text = _as_text(answer, OutputFormat.CSV if _is_csv(out) else OutputFormat.JSON, table)
+    written(out, lambda: write_text(out, text))
+
+
+def written(out: Path, write: Callable[[], None]) -> None:
+    """Write a finished answer and say where.
+
+    Raises:
+        typer.Exit: if it cannot be written; stderr says why.
+    """
+    try:
+        write()
+    except ScenarioError as error:
+        say(problem_lines(error, outcome="The answer was not written."))
+        raise typer.Exit(BAD_INPUT) from error
     say(f"written to {out}")
 
 
@@ -84,7 +100,7 @@ def print_text(text: str) -> None:
 
     Raises:
         BrokenPipeError: if the reader has gone.
-        ScenarioError: if stdout cannot be written, as on a full disk.
+        typer.Exit: if stdout cannot be written, as on a full disk; stderr says why.
     """
     encoding = sys.stdout.encoding or "utf-8"
     try:
@@ -93,7 +109,8 @@ def print_text(text: str) -> None:
     except BrokenPipeError:
         raise
     except OSError as error:
-        raise ScenarioError([Problem(what=f"cannot be written: {error.strerror}", file="<stdout>")]) from error
+        say(f"qmodel: stdout cannot be written: {error.strerror}")
+        raise typer.Exit(BAD_INPUT) from error
 
 
 def _as_text(answer: Answer, fmt: OutputFormat, table: str | None) -> str:

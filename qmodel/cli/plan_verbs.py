@@ -23,7 +23,7 @@ __all__ = ["explain_command", "plan_code", "plan_command"]
 PLAN_TABLES = ("pools", "slo", "latency", "routing", "prices")
 
 
-@guarded
+@guarded(outcome="Nothing was planned.")
 def plan_command(
     scenario: options.ScenarioFile,
     apply: options.Apply = None,
@@ -51,7 +51,7 @@ def plan_command(
     return plan_code(plan, require_slo)
 
 
-@guarded
+@guarded(outcome="Nothing was explained.")
 def explain_command(
     source: Annotated[Path, typer.Argument(metavar="PLAN|SCENARIO", help="A saved plan, or a scenario to plan first.")],
     apply: options.Apply = None,

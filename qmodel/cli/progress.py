@@ -45,8 +45,9 @@ def progress_line(doing: str) -> Iterator[Callable[[Progress], None]]:
 class _Line:
     """A spinner that starts late and may be told what to say before it does."""
 
-    def __init__(self, text: str) -> None:
-        self._text = text
+    def __init__(self, doing: str) -> None:
+        self._doing = doing
+        self._text = doing
         self._lock = threading.Lock()
         self._status: Status | None = None
         self._stopped = False
@@ -63,7 +64,7 @@ class _Line:
     def update(self, report: Progress) -> None:
         from rich.markup import escape
 
-        self._text = _words(report)
+        self._text = f"{self._doing}: {_words(report)}"
         if self._status is not None:
             self._status.update(escape(self._text))
 

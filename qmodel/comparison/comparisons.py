@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from qmodel.comparison.differing_inputs import differing_inputs
-from qmodel.comparison.plan_metrics import plan_metrics
+from qmodel.comparison.input_differences import differing_inputs
+from qmodel.comparison.plan_results import plan_metrics
 from qmodel.files import write_text
 from qmodel.planning.plans import Plan
 from qmodel.report import plain

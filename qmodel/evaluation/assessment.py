@@ -73,14 +73,16 @@ def assess(
         assumptions: sentences to hand on.
     """
     streams = {name: _streams_of(name, classes, fleet) for name in fleet.pools}
-    predictions = {
-        level: {
-            name: pool(at_confidence(case.replica, level), streams[name], case.pool.replicas, router=case.router)
-            for name, case in cases.items()
-            if streams[name]
-        }
-        for level in _LEVELS
-    }
+    predictions: dict[str, dict[str, PoolPrediction]] = {level: {} for level in _LEVELS}
+    for name, case in cases.items():
+        if streams[name]:
+            for level in _LEVELS:
+                exact = level != "nominal" and case.replica.step.band.p90 == 0.0
+                predictions[level][name] = (
+                    predictions["nominal"][name]
+                    if exact
+                    else pool(at_confidence(case.replica, level), streams[name], case.pool.replicas, router=case.router)
+                )
     slo = tuple(_slo_rows(classes, fleet, predictions))
     decided = "met_at_p90" if confidence == "p90" else "met"
     stable = all(item.stable for item in predictions["nominal"].values())

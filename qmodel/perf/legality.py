@@ -9,7 +9,7 @@ from typing import Literal
 
 from qmodel.perf.lookup import engine_of, fabric_of, gpu_of, model_of, node_of
 from qmodel.perf.memory_model import memory
-from qmodel.perf.precision import quant_family
+from qmodel.perf.precision import precision_problem, quant_family
 from qmodel.types.hardware import Fabric, Gpu, Model, Node
 from qmodel.types.layouts import Engine, Layout, Refusal
 
@@ -74,7 +74,8 @@ def layouts(
         max_tokens: longest request that must fit in the KV pool.
 
     Raises:
-        ValueError: for an unknown precision or a degree below 1.
+        ValueError: for an unknown precision or a degree below 1. A precision that the checkpoint cannot have
+            is a refusal, as is a GPU without a known peak.
 
     Example:
         >>> import qmodel.perf as perf
@@ -95,7 +96,7 @@ def layouts(
         fabric=fabric_of(fabric),
         engine=engine_of(engine, accelerator),
         precision=precision,
-        block_quantised=architecture.fp8_block > 0 and quant_family(architecture, accelerator, precision) == "fp8",
+        block_quantised=_block_quantised(architecture, accelerator, precision),
         max_gpus=max_gpus,
         max_tokens=max_tokens,
     )
@@ -114,6 +115,12 @@ def layouts(
 
 def _size_order(layout: Layout) -> tuple[int, int, int, Layout]:
     return (layout.gpus, layout.pp, layout.dp, layout)
+
+
+def _block_quantised(model: Model, gpu: Gpu, precision: str | None) -> bool:
+    if precision_problem(model, precision):
+        return False
+    return quant_family(model, gpu, precision) == "fp8" and model.fp8_block > 0
 
 
 def _enumerate(
@@ -192,6 +199,11 @@ class _Rules:
         return Refusal(layout=layout, kind="gpus", reason=reason, change=f"allow {layout.gpus} GPUs")
 
     def _engine(self, layout: Layout) -> Refusal | None:
+        if problem := precision_problem(self.model, self.precision):
+            return Refusal(layout=layout, kind="engine", reason=problem, change="precision auto")
+        if not self.gpu.dense_tflops.get("bf16"):
+            reason = f"{self.gpu.name} has no dense bf16 peak in the catalog"
+            return Refusal(layout=layout, kind="engine", reason=reason, change="state dense_peak_tflops.bf16 for it")
         if layout.cp > 1:
             reason = f"cp {layout.cp}: context parallelism has a memory model but no step-time model"
             return Refusal(layout=layout, kind="engine", reason=reason, change="cp 1")

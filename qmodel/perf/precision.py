@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 from qmodel.types.hardware import Gpu, Model, WeightFamily
 from qmodel.types.layouts import Engine
 
-__all__ = ["Precision", "kv_element_bytes", "precision_of", "quant_family"]
+__all__ = ["Precision", "kv_element_bytes", "precision_of", "precision_problem", "quant_family"]
 
 BYTES_16_BIT = 2.0
 BYTES_FP8 = 1.0
@@ -68,18 +67,23 @@ def quant_family(model: Model, gpu: Gpu, precision: str | None = None) -> Weight
         >>> [quant_family(catalog.model("gpt-oss-120b"), catalog.gpu(name)) for name in ("h100-sxm", "b200-sxm")]
         ['w4', 'fp4']
     """
-    wanted = (precision or "auto").lower()
-    if wanted not in PRECISION_NAMES:
-        raise ValueError(f"precision: unknown {precision!r}; use one of {', '.join(PRECISION_NAMES)}")
-    own = "w4" if model.native_dtype.startswith("int4") else model.weight_family
-    if wanted not in ("auto", own) and own in ("fp4", "w4"):
-        raise ValueError(
-            f"precision: {wanted!r} needs more bits than the 4-bit checkpoint of {model.name} has; use 'auto'"
-        )
+    if problem := precision_problem(model, precision):
+        raise ValueError(problem)
+    own, wanted = _own_family(model), (precision or "auto").lower()
     chosen = own if wanted == "auto" else wanted
     if chosen == "fp4":
         return "fp4" if has_fp4_units(gpu) else "w4"
     return "bf16" if chosen == "bf16" else "fp8" if chosen == "fp8" else "w4"
+
+
+def precision_problem(model: Model, precision: str | None) -> str:
+    """Why a checkpoint cannot be served at a precision, empty where it can; an unknown one raises ValueError."""
+    own, wanted = _own_family(model), (precision or "auto").lower()
+    if wanted not in PRECISION_NAMES:
+        raise ValueError(f"precision: unknown {precision!r}; use one of {', '.join(PRECISION_NAMES)}")
+    if wanted in ("auto", own) or own not in ("fp4", "w4"):
+        return ""
+    return f"precision: {wanted!r} needs more bits than the 4-bit checkpoint of {model.name} has; use 'auto'"
 
 
 def precision_of(model: Model, gpu: Gpu, precision: str | None = None) -> Precision:
@@ -139,7 +143,11 @@ def has_fp4_units(gpu: Gpu) -> bool:
     return gpu.dense_tflops.get("fp4", 0.0) > slower
 
 
-def _peak(gpu: Gpu, family: Literal["bf16", "fp8", "fp4", "w4"], bf16_flops: float) -> float:
+def _own_family(model: Model) -> WeightFamily:
+    return "w4" if model.native_dtype.startswith("int4") else model.weight_family
+
+
+def _peak(gpu: Gpu, family: WeightFamily, bf16_flops: float) -> float:
     if family in ("fp8", "fp4"):
         return max(gpu.dense_tflops.get(family, 0.0) * 1e12, bf16_flops)
     return bf16_flops

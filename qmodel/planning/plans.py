@@ -169,7 +169,7 @@ class Plan:
 
     def explain(self) -> str:
         """Why this plan, what binds in each pool, what was nearly chosen, what was assumed."""
-        from qmodel.planning.explanation import explanation
+        from qmodel.planning.sentences import explanation
 
         return explanation(self)
 

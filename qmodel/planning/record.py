@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, replace
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 
 from qmodel.evaluation import PoolCase, pool_cases
@@ -78,6 +79,7 @@ def versions(instance: Instance) -> dict[str, str]:
     return found | {name: _version(name) for name in _LIBRARIES}
 
 
+@cache
 def _version(name: str) -> str:
     try:
         return version(name)

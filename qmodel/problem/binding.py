@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -227,8 +228,7 @@ class _Binder:
         found: dict[tuple[str, str], tuple[Profile, ...]] = {}
         for index, spec in enumerate(self.scenario.profiles):
             if spec.gpu not in self.scenario.fleet.gpus:
-                known = ", ".join(self.scenario.fleet.gpus)
-                self._reject(f"profiles[{index}].gpu", f"'{spec.gpu}' is not in fleet.gpus", f"one of {known}")
+                self._unused_profile(index, spec)
                 continue
             option = gpus.get(spec.gpu)
             if option is None or spec.model not in used:
@@ -242,6 +242,13 @@ class _Binder:
                 self._reject(f"profiles[{index}]", what, "keep one")
             found[pair] = (*found.get(pair, ()), profile)
         return found
+
+    def _unused_profile(self, index: int, spec: ProfileSpec) -> None:
+        """A profile of a GPU that the fleet may not use: a typo is a problem, a GPU left out is worth a note."""
+        near = difflib.get_close_matches(spec.gpu, self.scenario.fleet.gpus, n=1, cutoff=_TYPO)
+        if near:
+            self._reject(f"profiles[{index}].gpu", f"'{spec.gpu}' is not in fleet.gpus", f"did you mean '{near[0]}'?")
+        self.assumptions.append(f"the profile of {spec.model} on {spec.gpu} is not used: fleet.gpus leaves it out")
 
     def _layouts(self) -> LayoutRules:
         spec, usual = self.scenario.layouts, LayoutRules()
@@ -259,6 +266,7 @@ class _Binder:
         )
 
 
+_TYPO = 0.8  # similarity from which a name counts as misspelt; H100 and A100 are 0.75 alike
 _STATUS = {
     "thin": "fitted to few points",
     "guess": "a guess without a measurement",

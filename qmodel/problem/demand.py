@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -65,11 +67,16 @@ def bind_class(
 
 
 def _law(scenario: Scenario, key: str, spec: LengthSpec, maximum: int | None) -> Law:
-    stated = spec.model_dump(exclude_none=True)
     try:
-        return length_law(stated, maximum=maximum)
+        return _cached_law(spec.model_dump_json(exclude_none=True), maximum)
     except ValueError as error:
         raise ScenarioError([scenario.problem(key, str(error))]) from error
+
+
+@lru_cache(maxsize=512)
+def _cached_law(spec: str, maximum: int | None) -> Law:
+    """The law of a spec given as JSON: discretising takes milliseconds, and sweeps ask for the same laws again."""
+    return length_law(json.loads(spec), maximum=maximum)
 
 
 def _from_trace(

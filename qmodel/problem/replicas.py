@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from qmodel.perf import MemoryPlan, memory, step_law
-from qmodel.problem.instances import GpuOption, Instance
+from qmodel.problem.instances import GpuOption, Instance, Profile
 from qmodel.topology import link_costs
 from qmodel.types import Engine, Layout, Lengths, Model, Refusal, Replica, mix_lengths
 
@@ -55,7 +55,7 @@ def replica_of(
     option = instance.gpus[gpu]
     profiles = instance.profiles.get((model, gpu))
     if profiles is not None:
-        return _from_profile(instance, model, gpu, layout)
+        return _from_profile(profiles, layout, option, engine or option.engine)
     record = instance.models[model]
     if record is None or option.gpu is None or option.node is None:
         missing = f"model '{model}'" if record is None else f"GPU '{gpu}'"
@@ -74,16 +74,25 @@ def reference_lengths(instance: Instance, model: str) -> Lengths:
     return mix_lengths([item.lengths for item in classes], [item.rate_rps for item in classes])
 
 
-def _from_profile(instance: Instance, model: str, gpu: str, layout: Layout) -> Replica | Refusal:
-    profiles = instance.profiles[(model, gpu)]
+def _from_profile(
+    profiles: tuple[Profile, ...], layout: Layout, option: GpuOption, engine: Engine
+) -> Replica | Refusal:
     for profile in profiles:
         if profile.layout == layout:
-            return profile.replica
+            usual = option.engine.max_num_seqs
+            return replace(
+                profile.replica,
+                max_num_seqs=profile.replica.max_num_seqs if engine.max_num_seqs == usual else engine.max_num_seqs,
+                max_batched_tokens=engine.max_batched_tokens,
+                watermark=engine.watermark,
+                admission=engine.admission,
+            )
+    pair = f"{profiles[0].model} on {profiles[0].gpu}"
     known = ", ".join(str(profile.layout) for profile in profiles)
     return Refusal(
         layout=layout,
         kind="engine",
-        reason=f"{model} on {gpu} has profiles for {known} only",
+        reason=f"{pair} has profiles for {known} only",
         change=f"use {known.split(', ')[0]}, or add a profile",
     )
 
@@ -92,11 +101,11 @@ def _from_catalog(
     instance: Instance, model: Model, option: GpuOption, layout: Layout, engine: Engine, precision: str | None
 ) -> Replica | Refusal:
     assert option.gpu is not None and option.node is not None
-    plan = memory(model, option.gpu, layout, engine, precision=precision)
-    if not plan.fits:
-        return Refusal(layout=layout, kind="memory", reason=plan.reason, change=plan.change)
     name = next(key for key, value in instance.models.items() if value is model)
     lengths = reference_lengths(instance, name)
+    plan = memory(model, option.gpu, layout, engine, precision=precision, context_tokens=lengths.mean_context)
+    if not plan.fits:
+        return Refusal(layout=layout, kind="memory", reason=plan.reason, change=plan.change)
     step = step_law(
         model,
         option.gpu,

@@ -12,14 +12,17 @@ if TYPE_CHECKING:
     from qmodel.queueing.erlang import erlang_b, erlang_c
     from qmodel.queueing.fixed_population import ClosedBatch, ClosedLoop, closed_batch, closed_loop, resident_cap
     from qmodel.queueing.multiserver import Moments, QueueResult, mgc
-    from qmodel.queueing.pools import PoolPrediction, pool, pool_metrics, utilisation
+    from qmodel.queueing.pools import pool, pool_metrics, utilisation
+    from qmodel.queueing.predictions import ClassPrediction, PoolPrediction, Prediction
     from qmodel.types import Replica, StepLaw
 
 __all__ = [
+    "ClassPrediction",
     "ClosedBatch",
     "ClosedLoop",
     "Moments",
     "PoolPrediction",
+    "Prediction",
     "QueueResult",
     "Replica",
     "StepLaw",
@@ -38,7 +41,9 @@ _HOME = {
     "ClosedBatch": "qmodel.queueing.fixed_population",
     "ClosedLoop": "qmodel.queueing.fixed_population",
     "Moments": "qmodel.queueing.multiserver",
-    "PoolPrediction": "qmodel.queueing.pools",
+    "ClassPrediction": "qmodel.queueing.predictions",
+    "PoolPrediction": "qmodel.queueing.predictions",
+    "Prediction": "qmodel.queueing.predictions",
     "QueueResult": "qmodel.queueing.multiserver",
     "Replica": "qmodel.types",
     "StepLaw": "qmodel.types",

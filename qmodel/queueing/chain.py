@@ -18,10 +18,10 @@ from qmodel.queueing.kv_limited import MemoryLimit, sequences_running, share_blo
 from qmodel.queueing.work import Work
 from qmodel.types import FloatArray, Replica, Router
 
-__all__ = ["Occupancy", "occupancy", "residence_s", "top_rate_rps"]
+__all__ = ["Occupancy", "full_budget_batch", "occupancy", "prompt_rate_rps", "residence_s", "top_rate_rps"]
 
 _SURELY_STABLE = 0.99995  # unstable cases are solved here to keep their numbers finite; callers mask them
-_DENSE = 320  # states kept one by one; beyond, a grid in sqrt(n) that resolves the spread of n
+_DENSE = 320  # most states kept one by one; beyond, a grid in sqrt(n) that resolves the spread of n
 _TAIL_SPREADS = 5.0  # standard deviations of the number that fits, beyond its mean, until memory is surely full
 
 
@@ -40,6 +40,7 @@ class Occupancy:
         wait_mean_s: mean wait of those that wait, shape (C,).
         wait_scv: its squared coefficient of variation, shape (C,).
         tau_mean_s: mean step time without prefill, met by a token, shape (C,).
+        memory_s: time over which the batch forgets its past, shape (C,).
         tau_variance: its variance over the states a token meets, shape (C,).
     """
 
@@ -54,6 +55,7 @@ class Occupancy:
     wait_scv: FloatArray
     tau_mean_s: FloatArray
     tau_variance: FloatArray
+    memory_s: FloatArray
 
 
 def residence_s(replica: Replica, work: Work, batch: FloatArray, recompute: float = 0.0) -> FloatArray:
@@ -62,10 +64,26 @@ def residence_s(replica: Replica, work: Work, batch: FloatArray, recompute: floa
     return np.asarray(work.steps * replica.step.tau_s(batch, work.context) + batch * prefill)
 
 
+def full_budget_batch(replica: Replica, work: Work) -> float:
+    """Sequences that decode when every step's token budget is full: decodes and prompt tokens come as N - 1 to P."""
+    decodes = work.lengths.output.mean - 1.0
+    return replica.max_batched_tokens * decodes / (work.lengths.prompt.mean + decodes)
+
+
+def prompt_rate_rps(replica: Replica, work: Work) -> float:
+    """Largest rate at which the steps' token budget lets prompts in, requests/s; infinite where slots bind first."""
+    batch = full_budget_batch(replica, work)
+    if batch >= replica.max_num_seqs:
+        return float("inf")
+    room = replica.max_batched_tokens - batch
+    step_s = float(replica.step.tau_s(batch, work.context)) + replica.step.delta_s * room
+    return room / (work.lengths.prompt.mean * step_s)
+
+
 def top_rate_rps(replica: Replica, work: Work, limit: MemoryLimit | None) -> tuple[float, bool]:
     """Largest stable rate of one replica, requests/s, and whether memory (not slots or steps) sets it."""
     slots = float(replica.max_num_seqs)
-    rate = slots / float(residence_s(replica, work, np.array(slots)))
+    rate = min(slots / float(residence_s(replica, work, np.array(slots))), prompt_rate_rps(replica, work))
     if limit is None or limit.fits >= slots + _TAIL_SPREADS * limit.spread:
         return rate, False
     full = min(limit.fits, slots)
@@ -119,6 +137,7 @@ def occupancy(
         wait_scv=scv,
         tau_mean_s=tau_mean,
         tau_variance=np.maximum((token * tau**2).sum(axis=1) - tau_mean**2, 0.0),
+        memory_s=_memory_s(replica, work, np.maximum((token * batch).sum(axis=1), 1.0)),
     )
 
 
@@ -132,19 +151,30 @@ class _Balance:
     tail_excess: FloatArray
 
 
+def _memory_s(replica: Replica, work: Work, batch: FloatArray) -> FloatArray:
+    """Relaxation time of the number in service around ``batch``, shape (C,).
+
+    Small deviations of a birth-death chain die out at the rate at which its speed b / T(b) rises with b; general
+    lengths stretch a residence by their residual, (1 + scv)/2.
+    """
+    now, more = residence_s(replica, work, batch), residence_s(replica, work, 1.02 * batch)
+    steady = np.maximum(now - (more - now) / 0.02, 0.05 * now)  # T - b T'(b), the part of T that does not grow
+    return np.asarray(now**2 / steady * (1.0 + work.lengths.output.scv) / 2.0)
+
+
 def _top_state(replica: Replica, limit: MemoryLimit | None) -> float:
     """Sequences per replica beyond which more of them do not raise its speed."""
     slots = float(replica.max_num_seqs)
     if limit is None:
         return slots
-    return max(min(np.ceil(limit.fits + _TAIL_SPREADS * limit.spread), slots), 1.0)
+    return max(min(float(np.ceil(limit.fits + _TAIL_SPREADS * limit.spread)), slots), 1.0)
 
 
 def _grid(top: float, machines: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Nodes n and the number of states each stands for, both of shape (C, K); exact where all states fit."""
     last = np.round(top * machines)
     largest = float(last.max())
-    count = 1 + max(int(min(largest, _DENSE)), 96 + int(1.6 * np.sqrt(largest)))
+    count = 1 + (int(largest) if largest <= _DENSE else max(_DENSE, 96 + int(1.6 * np.sqrt(largest))))
     index = np.arange(count, dtype=float)
     number = np.minimum(np.maximum((index / (count - 1)) ** 2 * last[:, None], index), last[:, None])
     gaps = np.diff(number, axis=1) / 2.0
@@ -163,15 +193,13 @@ def _speeds(
     present = np.maximum(number / machines, np.minimum(number, 1.0))
     busy = np.minimum(number, machines)
     running = np.minimum(present, float(replica.max_num_seqs))
-    extra = 0.0
+    recomputed = np.zeros_like(running)
     if limit is not None:
         running = np.minimum(sequences_running(limit, running), running)
-        blocked = share_blocked(limit, present)
-        extra = limit.recompute * blocked
+        recomputed = limit.recompute * share_blocked(limit, present) * work.lengths.output.mean
     tau = replica.step.tau_s(running, work.context)
-    prefill = replica.step.delta_s * (work.lengths.prompt.mean + extra * work.lengths.output.mean)
-    with np.errstate(divide="ignore"):
-        speed = busy * running / (work.steps * tau + running * prefill)
+    prefill = replica.step.delta_s * (work.lengths.prompt.mean + recomputed)
+    speed = busy * np.minimum(running / (work.steps * tau + running * prefill), prompt_rate_rps(replica, work))
     return np.where(number < machines, number / machines, running), tau, np.asarray(speed)
 
 

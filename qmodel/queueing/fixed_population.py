@@ -236,11 +236,11 @@ class _Cycle:
 def closed_batch(replica: Replica, requests: int, lengths: Lengths, replicas: int = 1) -> ClosedBatch:
     """When a batch of requests that are all present at time 0 completes.
 
-    The requests take the quantiles of the length law in a fixed, evenly interleaved order and are dealt to
-    the replicas in turn; small batches are averaged over rotations of that order. Each replica is stepped
-    from completion to completion: first come, first served admission while slots and memory last, chunked
-    prefill, growth, eviction of the newest, whose prefill is repeated. Same input, same digits: nothing is
-    drawn at random.
+    The requests are the means of equally likely slices of the length law, in a fixed, evenly interleaved
+    order, dealt to the replicas in turn; small batches are averaged over rotations of that order. Each
+    replica is stepped from completion to completion: first come, first served admission while slots and
+    memory last, chunked prefill, growth, eviction of the newest, whose prefill is repeated. Same input, same
+    digits: nothing is drawn at random.
 
     Args:
         replica: the engine instance; all are equal.

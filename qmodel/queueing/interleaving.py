@@ -17,7 +17,7 @@ _SAME_PRODUCT = 1e-3  # relative difference of E[PN] below which prompt and outp
 def interleaved_lengths(lengths: Lengths, requests: int) -> tuple[FloatArray, FloatArray]:
     """Prompt and output tokens of ``requests`` requests in order of service, shape (requests,) each.
 
-    Every marginal is the law's own quantiles at (i + 1/2)/n. Their order and pairing follow the R2
+    Every marginal is the law's own means over n equally likely slices. Their order and pairing follow the R2
     low-discrepancy sequence, so that any stretch of the queue looks like the whole; a Gaussian copula
     brings E[PN] to the law's.
 
@@ -25,8 +25,8 @@ def interleaved_lengths(lengths: Lengths, requests: int) -> tuple[FloatArray, Fl
     """
     index = np.arange(1, requests + 1)
     first, second = (0.5 + index / _PLASTIC) % 1.0, (0.5 + index / _PLASTIC**2) % 1.0
-    outputs = np.maximum(np.round(_quantiles(lengths.output, requests)), 1.0)[_rank(first)]
-    prompts = np.maximum(np.round(_quantiles(lengths.prompt, requests)), 1.0)
+    outputs = np.maximum(np.round(_stratum_means(lengths.output, requests)), 1.0)[_rank(first)]
+    prompts = np.maximum(np.round(_stratum_means(lengths.prompt, requests)), 1.0)
     mean_product = lengths.prompt.mean * lengths.output.mean
     if requests < 3 or abs(lengths.e_pn / mean_product - 1.0) < _SAME_PRODUCT:
         return prompts[_rank(second)], outputs
@@ -44,10 +44,12 @@ def interleaved_lengths(lengths: Lengths, requests: int) -> tuple[FloatArray, Fl
     return paired, outputs
 
 
-def _quantiles(law: Law, count: int) -> FloatArray:
-    cumulative = np.cumsum(law.weights)
-    levels = (np.arange(count) + 0.5) / count * cumulative[-1]
-    return np.asarray(law.values[np.minimum(np.searchsorted(cumulative, levels), law.values.size - 1)], dtype=float)
+def _stratum_means(law: Law, count: int) -> FloatArray:
+    """Mean of the law within each of ``count`` equally likely slices, ascending; their mean is the law's."""
+    level = np.concatenate([[0.0], np.cumsum(law.weights)])
+    partial = np.concatenate([[0.0], np.cumsum(law.weights * law.values)])
+    edges = np.linspace(0.0, level[-1], count + 1)
+    return np.asarray(np.diff(np.interp(edges, level, partial)) / np.diff(edges))
 
 
 def _rank(keys: FloatArray) -> np.ndarray[tuple[int], np.dtype[np.intp]]:

@@ -12,9 +12,12 @@ from qmodel.types import FloatArray
 
 __all__ = ["GridLaw", "KernelLaw", "delayed", "wait_nodes"]
 
-_SCAN = 33  # points of each of two scans for a quantile
+_SCAN = 13  # points of each scan for a quantile
+_SCANS = 3
 _WAIT_TIMES = 512  # lattice on which a wait and a prefill delay are added
-_RARE = 1e-6  # probability of waiting below which no percentile notices it
+_WAIT_EDGES = np.array([0.0, 0.35, 0.65, 0.85, 0.95, 0.99, 1.0])
+_PER_BAND = 8
+_RARE = 1e-5  # probability of waiting below which no percentile notices it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -35,14 +38,6 @@ class GridLaw:
         """The time that a share ``p`` does not exceed, s, shape (C,)."""
         return np.array([np.interp(p, self.cdf[case], self.times_s[case]) for case in range(self.cdf.shape[0])])
 
-    def variance(self) -> tuple[FloatArray, FloatArray]:
-        """Variance and third central moment, shapes (C,)."""
-        mass = np.diff(self.cdf, axis=1)
-        middle = (self.times_s[:, 1:] + self.times_s[:, :-1]) / 2.0
-        centred = middle - (mass * middle).sum(axis=1, keepdims=True)
-        within = (self.times_s[:, 1:] - self.times_s[:, :-1]) ** 2 / 12.0
-        return (mass * (centred**2 + within)).sum(axis=1), (mass * centred**3).sum(axis=1)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class KernelLaw:
@@ -53,12 +48,14 @@ class KernelLaw:
         centre_s: kernel means, shape (C, M).
         spread_s: standard deviations, shape (C, M), positive.
         skew: skewness, shape (C, M), positive.
+        plain: leading kernels that carry all the weight in rows where the others have none; None: all of them.
     """
 
     weight: FloatArray
     centre_s: FloatArray
     spread_s: FloatArray
     skew: FloatArray
+    plain: int | None = None
 
     @property
     def mean_s(self) -> FloatArray:
@@ -78,9 +75,21 @@ class KernelLaw:
 
     def quantile(self, p: float) -> FloatArray:
         """The time that a share ``p`` does not exceed, s, shape (C,)."""
+        if self.plain is None:
+            return self._quantile(p)
+        values = np.empty(self.weight.shape[0])
+        full = self.weight[:, self.plain :].sum(axis=1) > 0.0
+        for rows, kernels in ((full, self.weight.shape[1]), (~full, self.plain)):
+            if rows.any():
+                fields = (self.weight, self.centre_s, self.spread_s, self.skew)
+                weight, centre, spread, skew = (item[rows, :kernels] for item in fields)
+                values[rows] = KernelLaw(weight=weight, centre_s=centre, spread_s=spread, skew=skew)._quantile(p)
+        return values
+
+    def _quantile(self, p: float) -> FloatArray:
         low = np.maximum((self.centre_s - 6.0 * self.spread_s).min(axis=1), 0.0)
         high = (self.centre_s + (8.0 + 6.0 * self.skew) * self.spread_s).max(axis=1)
-        for _ in range(2):
+        for _ in range(_SCANS):
             times = low[:, None] + (high - low)[:, None] * np.linspace(0.0, 1.0, _SCAN)
             level = self.cdf(times)
             above = np.clip((level < p).sum(axis=1), 1, _SCAN - 1)
@@ -100,8 +109,9 @@ def delayed(delay: GridLaw, p_wait: FloatArray, wait_mean_s: FloatArray, wait_sc
         wait_mean_s: mean wait of those that wait, shape (C,).
         wait_scv: its squared coefficient of variation, shape (C,).
     """
+    mean = delay.mean_s + p_wait * wait_mean_s
     if not np.any(p_wait > _RARE):
-        return delay
+        return GridLaw(mean_s=mean, times_s=delay.times_s, cdf=delay.cdf)
     cases = p_wait.size
     times = np.concatenate([delay.times_s, np.zeros((cases, _WAIT_TIMES))], axis=1)
     cdf = np.concatenate([delay.cdf, np.ones((cases, _WAIT_TIMES))], axis=1)
@@ -112,14 +122,21 @@ def delayed(delay: GridLaw, p_wait: FloatArray, wait_mean_s: FloatArray, wait_sc
             )
         else:
             times[case, -_WAIT_TIMES:] = delay.times_s[case, -1]
-    return GridLaw(mean_s=delay.mean_s + p_wait * wait_mean_s, times_s=times, cdf=cdf)
+    return GridLaw(mean_s=mean, times_s=times, cdf=cdf)
 
 
-def wait_nodes(wait_mean_s: FloatArray, wait_scv: FloatArray, count: int) -> FloatArray:
-    """Equally likely points of the wait of those that wait, scaled to its mean, shape (C, count)."""
-    level = (np.arange(count) + 0.5) / count
-    point = conditional_wait_quantile(1.0 - level[None, :], wait_mean_s[:, None], wait_scv[:, None])
-    return np.asarray(point * (wait_mean_s / point.mean(axis=1))[:, None])
+def wait_nodes(wait_mean_s: FloatArray, wait_scv: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """The wait of those that wait in bands, finer towards the tail, scaled to its mean.
+
+    Returns:
+        Probabilities (k,), means (C, k) and variances within the bands (C, k).
+    """
+    share = np.diff(_WAIT_EDGES)
+    level = _WAIT_EDGES[:-1, None] + share[:, None] * (np.arange(_PER_BAND) + 0.5) / _PER_BAND
+    point = conditional_wait_quantile(1.0 - level, wait_mean_s[:, None, None], wait_scv[:, None, None])
+    middle = point.mean(axis=2)
+    scale = wait_mean_s / np.maximum(middle @ share, 1e-300)
+    return share, middle * scale[:, None], point.var(axis=2) * scale[:, None] ** 2
 
 
 def _with_wait(
@@ -132,7 +149,8 @@ def _with_wait(
     survival = conditional_wait_sf(np.maximum(lattice - half, 0.0), mean_s, scv)
     wait = survival - np.append(survival[1:], 0.0)
     both = np.fft.irfft(
-        np.fft.rfft(wait, 2 * _WAIT_TIMES) * np.fft.rfft(np.interp(lattice, times, cdf), 2 * _WAIT_TIMES), 2 * _WAIT_TIMES
+        np.fft.rfft(wait, 2 * _WAIT_TIMES) * np.fft.rfft(np.interp(lattice, times, cdf), 2 * _WAIT_TIMES),
+        2 * _WAIT_TIMES,
     )[:_WAIT_TIMES]
     union = np.sort(np.concatenate([times, lattice]))
     direct = np.interp(union, times, cdf, right=1.0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -12,12 +12,14 @@ from qmodel.queueing.chain import Occupancy, occupancy, top_rate_rps
 from qmodel.queueing.kv_limited import MemoryLimit, length_overload, memory_limit
 from qmodel.queueing.percentiles import GridLaw, KernelLaw, delayed
 from qmodel.queueing.predictions import ClassPrediction, PoolPrediction, Prediction
-from qmodel.queueing.prefill import Backlog, PrefillDelay, backlog, prefill_delay
-from qmodel.queueing.token_times import Pace, pace, time_per_token, time_to_token
+from qmodel.queueing.prefill import Backlog, backlog, prefill_delay
+from qmodel.queueing.token_times import Pace, left_behind_s, pace, time_per_token, time_to_token
 from qmodel.queueing.work import ClassWork, Work, pooled_work
 from qmodel.types import METRICS, FloatArray, Metric, Overload, Replica, RequestClass, Router, Stream
 
 __all__ = ["ClassPrediction", "PoolPrediction", "Prediction", "pool", "pool_metrics", "utilisation"]
+
+_EVENNESS = 0.65  # how far a shortest-queue router evens out what steps collect; fitted to step-level simulations
 
 Wanted = tuple[str, Metric, float | None]
 
@@ -170,7 +172,12 @@ class _State:
     work: Work
     seen: Occupancy
     run: Pace
-    waiting: Backlog
+    rate_rps: FloatArray
+    evenness: FloatArray
+
+    def waiting(self) -> Backlog:
+        """The prefill backlog, solved on demand: means per token do without it."""
+        return backlog(self.replica, self.work, self.seen, self.rate_rps, self.evenness)
 
 
 def _solve(
@@ -183,33 +190,31 @@ def _solve(
 ) -> _State:
     seen = occupancy(replica, work, limit, rate_rps, counts, router)
     each = rate_rps / counts
+    run_in = seen.tau_mean_s / 2.0  # who waited starts with the step that follows, without a residual step
+    seen = replace(seen, wait_mean_s=np.maximum(seen.wait_mean_s - run_in, seen.wait_mean_s / 4.0))
+    evenness = _EVENNESS * (1.0 - 1.0 / counts) if router == "jsq" else np.zeros_like(counts)
     return _State(
         replica=replica,
         work=work,
         seen=seen,
-        run=pace(replica, work, seen, each),
-        waiting=backlog(replica, work, seen, each),
+        run=pace(replica, work, seen, each, evenness),
+        rate_rps=each,
+        evenness=evenness,
     )
-
-
-def _first_token(state: _State, member: ClassWork) -> tuple[GridLaw, FloatArray]:
-    """Law of the prefill delay of a class, and the extra seconds of prefill its first token leaves behind."""
-    found: PrefillDelay = prefill_delay(
-        state.waiting, state.replica, member.lengths.prompt, state.seen.idle, state.work.lengths.prompt.mean
-    )
-    times = found.top_s[:, None] * np.linspace(0.0, 1.0, found.cdf.shape[1])
-    law = GridLaw(mean_s=found.mean_s, times_s=times, cdf=found.cdf)
-    return law, state.replica.step.delta_s * found.left_tokens
 
 
 def _laws(state: _State, member: ClassWork, metrics: Sequence[str]) -> dict[str, GridLaw | KernelLaw | None]:
     """The laws of the named metrics of one class, C cases each."""
-    first, left_s = _first_token(state, member)
-    laws: dict[str, GridLaw | KernelLaw | None] = {}
     seen, output = state.seen, member.output_bands
+    prompt = member.lengths.prompt
+    left_s = left_behind_s(state.run, state.replica.step.delta_s * prompt.mean)
+    if any(name != "tpot" for name in metrics):
+        found = prefill_delay(state.waiting(), state.replica, prompt, seen.idle, state.work.lengths.prompt.mean)
+        first = found.moments()
+    laws: dict[str, GridLaw | KernelLaw | None] = {}
     for name in metrics:
         if name == "ttft" or (name == "answer_start" and member.reasoning_bands is None):
-            laws[name] = delayed(first, seen.p_wait, seen.wait_mean_s, seen.wait_scv)
+            laws[name] = delayed(found.law(first[0]), seen.p_wait, seen.wait_mean_s, seen.wait_scv)
         elif name == "tpot":
             laws[name] = time_per_token(state.run, output, left_s)
         elif name == "completion":
@@ -224,7 +229,8 @@ def _laws(state: _State, member: ClassWork, metrics: Sequence[str]) -> dict[str,
 def _class_prediction(state: _State, member: ClassWork) -> ClassPrediction:
     laws = _laws(state, member, METRICS)
     ttft, answer, tpot, completion = (
-        Prediction(mean=0.0 if law is None else float(law.mean_s[0]), law=law) for law in (laws[name] for name in METRICS)
+        Prediction(mean=0.0 if law is None else float(law.mean_s[0]), law=law)
+        for law in (laws[name] for name in METRICS)
     )
     return ClassPrediction(ttft=ttft, answer_start=answer, tpot=tpot, completion=completion)
 

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from qmodel.queueing.chain import Occupancy
-from qmodel.queueing.percentiles import GridLaw, KernelLaw, wait_nodes
+from qmodel.queueing.percentiles import KernelLaw, wait_nodes
 from qmodel.queueing.work import Work
 from qmodel.types import FloatArray, Replica
 
-__all__ = ["Pace", "pace", "time_per_token", "time_to_token"]
+__all__ = ["Pace", "left_behind_s", "pace", "time_per_token", "time_to_token"]
 
-_WAIT_NODES = 8
+_BOUND = 2.3  # spreads of the pace between its mean and its slowest: a 99th percentile does not pass it
 _NOTICEABLE = 1e-4  # probability of waiting from which completion percentiles carry it as nodes
 
 
@@ -24,22 +24,28 @@ class Pace:
     Attributes:
         token_s: mean time per token while decoding, shape (C,).
         busy: share of it that is prefill of others, shape (C,).
+        feedback: prefill that one second of prefill draws in, s, shape (C,).
         variance: of the pace without prefill, over states of the batch, shape (C,).
         memory_s: time over which the batch forgets, shape (C,).
         step_s: mean step, shape (C,).
+        met_step_s: mean of the step that an arrival falls into, shape (C,).
         second, third: arrival rate of one replica times E[(delta P)^k] for k = 2, 3, shapes (C,).
     """
 
     token_s: FloatArray
     busy: FloatArray
+    feedback: FloatArray
     variance: FloatArray
     memory_s: FloatArray
     step_s: FloatArray
+    met_step_s: FloatArray
     second: FloatArray
     third: FloatArray
 
 
-def pace(replica: Replica, work: Work, seen: Occupancy, rate_rps: FloatArray) -> Pace:
+def pace(
+    replica: Replica, work: Work, seen: Occupancy, rate_rps: FloatArray, evenness: FloatArray | float = 0.0
+) -> Pace:
     """Token times from the chain.
 
     Args:
@@ -47,6 +53,7 @@ def pace(replica: Replica, work: Work, seen: Occupancy, rate_rps: FloatArray) ->
         work: requests of all classes.
         seen: occupancy, C cases.
         rate_rps: arrivals at one replica, shape (C,).
+        evenness: how far the router keeps requests from a replica in a long step, 0 to 1, shape (C,).
     """
     p1, p2, p3 = work.lengths.prompt.moments
     n1 = work.lengths.output.mean
@@ -56,15 +63,36 @@ def pace(replica: Replica, work: Work, seen: Occupancy, rate_rps: FloatArray) ->
         token = (seen.residence_s - delta * p1 - work.chunks * seen.tau_mean_s) / (n1 - 1.0)
     else:
         token = seen.tau_mean_s / (1.0 - busy)
+    step = seen.tau_mean_s / (1.0 - busy)
+    spread = seen.tau_mean_s**2 + seen.tau_variance + (2.0 * seen.tau_mean_s * busy + rate_rps * delta**2 * p2) * step
+    top = replica.step.tau_s(
+        seen.batch[:, -1], work.context
+    )  # no batch is slower: near saturation the pace stands still
+    longest = seen.tau_mean_s + delta * replica.max_batched_tokens
     return Pace(
         token_s=token,
         busy=busy,
-        variance=seen.tau_variance,
-        memory_s=seen.residence_s * (1.0 + work.lengths.output.scv) / 2.0,
-        step_s=seen.tau_mean_s / (1.0 - busy),
+        feedback=busy * (1.0 - np.asarray(evenness)),
+        variance=np.minimum(seen.tau_variance, ((top - seen.tau_mean_s) / _BOUND) ** 2),
+        memory_s=seen.memory_s,
+        step_s=step,
+        met_step_s=np.minimum(spread / (1.0 - busy**2) / step, longest),
         second=rate_rps * delta**2 * p2,
         third=rate_rps * delta**3 * p3,
     )
+
+
+def left_behind_s(run: Pace, prompt_s: float) -> FloatArray:
+    """Prefill waiting when a first token comes beyond that of any step, s, shape (C,).
+
+    A request's own prefill makes its step long, so that more prompts than usual arrive in it; they are prefilled
+    while it decodes.
+
+    Args:
+        run: the pace.
+        prompt_s: prefill time of the request's own prompt, s.
+    """
+    return np.asarray(run.feedback * (prompt_s + run.busy * np.maximum(run.met_step_s - run.step_s, 0.0)))
 
 
 def time_per_token(run: Pace, bands: FloatArray, left_s: FloatArray) -> KernelLaw | None:
@@ -83,39 +111,47 @@ def time_per_token(run: Pace, bands: FloatArray, left_s: FloatArray) -> KernelLa
     return _kernels(np.broadcast_to(weight, centre.shape), centre / steps, variance / steps**2, third / steps**3)
 
 
-def time_to_token(run: Pace, bands: FloatArray, left_s: FloatArray, first: GridLaw, wait: Occupancy) -> KernelLaw:
+def time_to_token(
+    run: Pace,
+    bands: FloatArray,
+    left_s: FloatArray,
+    first: tuple[FloatArray, FloatArray, FloatArray],
+    wait: Occupancy,
+) -> KernelLaw:
     """Law of the time to the token that comes ``bands`` steps after the first.
 
     Args:
         run: the pace.
         bands: weights, means and variances of the number of steps after the first token, shape (3, k).
         left_s: as in :func:`time_per_token`.
-        first: law of the prefill delay, without the wait.
+        first: mean, variance and third central moment of the prefill delay without the wait, shapes (C,).
         wait: its p_wait, wait_mean_s and wait_scv.
     """
     weight, steps, within = bands
     centre, variance, third = _given_steps(run, np.maximum(steps, 0.0), left_s)
     none = steps <= 0.0
     centre, variance, third = (np.where(none, 0.0, item) for item in (centre, variance, third))
-    first_variance, first_third = first.variance()
-    centre = centre + first.mean_s[:, None]
+    first_mean, first_variance, first_third = first
+    centre = centre + first_mean[:, None]
     variance = variance + first_variance[:, None] + run.token_s[:, None] ** 2 * within
     third = np.maximum(third + first_third[:, None], 0.0)
     mass = np.broadcast_to(weight, centre.shape)
-    if np.any(wait.p_wait > _NOTICEABLE):
-        delay = np.concatenate(
-            [np.zeros((wait.p_wait.size, 1)), wait_nodes(wait.wait_mean_s, wait.wait_scv, _WAIT_NODES)], axis=1
-        )
-        part = np.concatenate(
-            [1.0 - wait.p_wait[:, None], np.repeat(wait.p_wait[:, None] / _WAIT_NODES, _WAIT_NODES, axis=1)], axis=1
-        )
-        flat = (centre.shape[0], -1)
-        centre = (centre[:, :, None] + delay[:, None, :]).reshape(flat)
-        mass = (mass[:, :, None] * part[:, None, :]).reshape(flat)
-        variance, third = (np.repeat(item, _WAIT_NODES + 1, axis=1) for item in (variance, third))
-    else:
-        centre = centre + (wait.p_wait * wait.wait_mean_s)[:, None]
-    return _kernels(mass, centre, variance, third)
+    waits = np.where(wait.p_wait > _NOTICEABLE, wait.p_wait, 0.0)
+    centre = centre + np.where(waits > 0.0, 0.0, wait.p_wait * wait.wait_mean_s)[:, None]
+    if not waits.any():
+        return _kernels(mass, centre, variance, third)
+    share, delay, within_wait = wait_nodes(wait.wait_mean_s, wait.wait_scv)
+    late = (centre.shape[0], -1)
+    return _kernels(
+        np.concatenate(
+            [mass * (1.0 - waits)[:, None], (waits[:, None, None] * share[:, None] * mass[:, None, :]).reshape(late)],
+            axis=1,
+        ),
+        np.concatenate([centre, (centre[:, None, :] + delay[:, :, None]).reshape(late)], axis=1),
+        np.concatenate([variance, (variance[:, None, :] + within_wait[:, :, None]).reshape(late)], axis=1),
+        np.tile(third, share.size + 1),
+        plain=centre.shape[1],
+    )
 
 
 def _given_steps(run: Pace, steps: FloatArray, left_s: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
@@ -125,7 +161,7 @@ def _given_steps(run: Pace, steps: FloatArray, left_s: FloatArray) -> tuple[Floa
     2 (y - 1 + e^-y) / y^2 of its variance. Prompts of others prolong the steps, and more prompts come meanwhile: the
     time is a busy period that starts with the decode work, whose cumulants are standard.
     """
-    free = 1.0 - run.busy[:, None]
+    free = 1.0 - run.feedback[:, None]
     elapsed = run.token_s[:, None] * steps
     y = np.maximum(elapsed / np.maximum(run.memory_s, 1e-300)[:, None], 1e-6)
     kept = np.where(y < 1e-3, 1.0 - y / 3.0, 2.0 * (y + np.expm1(-y)) / y**2)
@@ -138,8 +174,9 @@ def _given_steps(run: Pace, steps: FloatArray, left_s: FloatArray) -> tuple[Floa
     return mean, variance, skewed
 
 
-def _kernels(weight: FloatArray, centre: FloatArray, variance: FloatArray, third: FloatArray) -> KernelLaw:
+def _kernels(
+    weight: FloatArray, centre: FloatArray, variance: FloatArray, third: FloatArray, plain: int | None = None
+) -> KernelLaw:
     spread = np.sqrt(np.maximum(variance, (1e-6 * centre) ** 2 + 1e-18))
-    return KernelLaw(
-        weight=weight, centre_s=centre, spread_s=spread, skew=np.clip(third / spread**3, 1e-3, 4.0)
-    )
+    skew = np.clip(third / spread**3, 1e-3, 4.0)
+    return KernelLaw(weight=weight, centre_s=centre, spread_s=spread, skew=skew, plain=plain)

@@ -121,8 +121,9 @@ def bands(values: FloatArray, weights: FloatArray, count: int = _BANDS) -> Float
         >>> bands(np.array([1.0, 2.0]), np.array([0.5, 0.5]), 1).tolist()
         [[1.0], [1.5], [0.25]]
     """
-    rank = sum(np.cumsum(weights * values**k) / max(float(weights @ values**k), 1e-300) for k in (0, 1, 2)) / 3.0
-    rank = rank - (rank - np.concatenate([[0.0], rank[:-1]])) / 2.0
+    powers = values ** np.arange(3.0)[:, None]
+    reached = (np.cumsum(weights * powers, axis=1) / np.maximum(powers @ weights, 1e-300)[:, None]).mean(axis=0)
+    rank = (reached + np.concatenate([[0.0], reached[:-1]])) / 2.0
     band = np.minimum((rank * count).astype(int), count - 1)
     starts = np.flatnonzero(np.diff(band, prepend=-1))
     mass = np.add.reduceat(weights, starts)

@@ -6,28 +6,40 @@ import csv
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields
 from io import StringIO
 from pathlib import PurePath
-
-from qmodel.evaluation.results import CurveRow, LatencyRow
-from qmodel.planning.plans import PriceRow
-from qmodel.types import PoolRow, RouteRow, SloRow
 
 __all__ = ["TABLE_COLUMNS", "csv_text", "json_text", "plain"]
 
 
-def _columns(record: type) -> tuple[str, ...]:
-    return tuple("class" if item.name == "cls" else item.name for item in fields(record))
-
-
 TABLE_COLUMNS: Mapping[str, tuple[str, ...]] = {
-    "pools": _columns(PoolRow),
-    "routing": _columns(RouteRow),
-    "slo": _columns(SloRow),
-    "latency": _columns(LatencyRow),
-    "prices": _columns(PriceRow),
-    "curve": _columns(CurveRow),
+    "pools": (
+        "pool",
+        "model",
+        "role",
+        "gpu",
+        "tp",
+        "pp",
+        "ep",
+        "dp",
+        "cp",
+        "replicas",
+        "gpus",
+        "price_tier",
+        "usd_per_gpu_hour",
+        "cost_usd_per_hour",
+        "utilisation",
+        "kv_fill",
+        "mean_batch",
+        "binding",
+        "stable",
+        "overload",
+    ),
+    "routing": ("class", "path", "share", "rate_rps"),
+    "slo": ("class", "path", "metric", "stat", "target_s", "predicted_s", "low_s", "high_s", "met", "met_at_p90"),
+    "latency": ("class", "path", "metric", "mean_s", "p50_s", "p90_s", "p95_s", "p99_s"),
+    "prices": ("limit", "usd_per_hour_per_unit"),
+    "curve": ("factor", "rate_rps", "utilisation", "worst_slo", "worst_ratio", "met"),
 }
 
 

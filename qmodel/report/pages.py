@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from qmodel.evaluation.results import CapacityResult, Evaluation
-from qmodel.planning.plans import Plan
 from qmodel.report.blocks import Block, Bullets, Facts, Heading, Lines
 from qmodel.report.number_text import month_text, percent_text, usd_text
 from qmodel.report.row_tables import (
@@ -18,7 +17,11 @@ from qmodel.report.row_tables import (
     routing_table,
     slo_table,
 )
-from qmodel.types import PoolRow
+
+if TYPE_CHECKING:
+    from qmodel.evaluation.results import CapacityResult, Evaluation
+    from qmodel.planning.plans import Plan
+    from qmodel.types import PoolRow
 
 __all__ = ["capacity_page", "evaluation_page", "no_plan_lines", "plan_page"]
 
@@ -132,8 +135,14 @@ def _plan_facts(plan: Plan) -> tuple[tuple[str, str], ...]:
 
 def _status_words(plan: Plan) -> str:
     if plan.status == "optimal":
-        gap = "" if plan.gap is None else f" within {percent_text(max(plan.gap, 0.0))} %"
+        gap = f" within {percent_text(plan.gap)} %" if plan.gap and percent_text(plan.gap) != "0.0" else ""
         return f"optimal: meets every target at the least cost{gap}"
+    if plan.bound_usd_per_hour is None:
+        return f"{plan.status}: meets every target; no lower bound is known, so a cheaper fleet is not ruled out"
+    if plan.termination in ("proven", "gap"):
+        return (
+            f"{plan.status}: meets every target; the cheapest fleet considered, but the bound leaves the gap below open"
+        )
     stopped = STOPPED_BY.get(plan.termination, plan.termination)
     return f"{plan.status}: meets every target; a cheaper fleet is not ruled out ({stopped})"
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
-from qmodel.evaluation.results import CurveRow, LatencyRow
-from qmodel.planning.plans import Alternative, PriceRow
 from qmodel.report.blocks import Column, TextTable
 from qmodel.report.number_text import (
     NONE_TEXT,
@@ -16,7 +15,11 @@ from qmodel.report.number_text import (
     seconds_text,
     slack_text,
 )
-from qmodel.types import Layout, PoolRow, RouteRow, SloRow
+
+if TYPE_CHECKING:
+    from qmodel.evaluation.results import CurveRow, LatencyRow
+    from qmodel.planning.plans import Alternative, PriceRow
+    from qmodel.types import PoolRow, RouteRow, SloRow
 
 __all__ = [
     "alternative_table",
@@ -160,6 +163,8 @@ def curve_table(curve: Sequence[CurveRow]) -> TextTable:
 
 def layout_text(row: PoolRow) -> str:
     """``tp8-ep8`` and the like."""
+    from qmodel.types import Layout
+
     return str(Layout(tp=row.tp, pp=row.pp, ep=row.ep, dp=row.dp, cp=row.cp))
 
 

@@ -21,7 +21,7 @@ from qmodel.scenario.inheritance import (
     source_name,
     stack_files,
 )
-from qmodel.scenario.layering import Layered, Place
+from qmodel.scenario.layering import Layered, Place, key_of
 from qmodel.scenario.overriding import SET_NAME, apply_overrides, apply_variant
 from qmodel.scenario.schema import Scenario, Source
 from qmodel.scenario.shapes import prune_nulls, shape_of
@@ -40,6 +40,7 @@ class Checked:
         problems: sorted by file and line.
         tree: merged plain data, also where there are problems; empty if nothing could be read.
         file: the source as the user named it.
+        merged: the same data with the place of every key.
     """
 
     scenario: Scenario | None
@@ -159,7 +160,7 @@ def _assess(origin: Source) -> Checked:
         incomplete = {parent_key(key) for key, _, _ in refused}
         for found in find_all(error.errors(), shape_of(Scenario), lambda path: known_keys(path, SCENARIO_UNSUPPORTED)):
             if not (found.kind in ("missing", "cross") and found.key in incomplete):
-                problems.append(merged.problem(found.key, found.what, found.hint, file=origin.file, at=found.place))
+                problems.append(merged.problem(found.key, found.what, found.hint, file=origin.file, at=found.at))
     if problems:
         scenario = None
     if scenario is not None:
@@ -201,7 +202,7 @@ def _check_variants(origin: Source, base: Checked) -> list[Problem]:
 
 def _naming(problem: Problem, variant: str, base: Checked) -> Problem:
     """The problem with the variant's name, where its position does not already show it."""
-    root = f"variants.{variant}"
+    root = key_of(("variants", variant))
     written = {place for key, place in base.merged.places.items() if key.startswith(f"{root}.") and place[1]}
     if problem.key.startswith(f"{root}.") or (problem.file, problem.line, problem.column) in written:
         return problem
@@ -221,7 +222,7 @@ def _comparison_problems(merged: Layered, file: str) -> list[Problem]:
         for index, member in enumerate(members if isinstance(members, list) else ()):
             if isinstance(member, str) and member not in names:
                 hint = did_you_mean(member, names) or f"there are {', '.join(names)}"
-                key = f"comparisons.{name}[{index}]"
+                key = key_of(("comparisons", name, index))
                 problems.append(merged.problem(key, f"no variant {member!r}", hint, file=file))
     return problems
 
@@ -233,9 +234,9 @@ def _rebased(tree: dict[str, Any], merged: Layered, origin: Source) -> dict[str,
         if isinstance(spec, dict):
             trace = spec.get("trace")
             if isinstance(trace, dict):
-                _rebase(trace, "file", merged.where(f"classes.{name}.trace.file", origin.file)[0], origin)
+                _rebase(trace, "file", merged.where(key_of(("classes", name, "trace", "file")), origin.file)[0], origin)
             if _is_config_path(spec.get("model")):
-                _rebase(spec, "model", merged.where(f"classes.{name}.model", origin.file)[0], origin)
+                _rebase(spec, "model", merged.where(key_of(("classes", name, "model")), origin.file)[0], origin)
     return tree
 
 

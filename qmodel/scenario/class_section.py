@@ -132,11 +132,19 @@ class ClassSpec(Section):
         if not sources:
             yield Complaint("has no arrivals", hint="add rate_rps: <requests per second>, or a trace")
         if len(sources) > 1:
-            yield Complaint(f"states {' and '.join(sources)}, which exclude each other", hint=_remove(sources[:-1]))
+            yield Complaint(
+                f"states {' and '.join(sources)}, which exclude each other",
+                hint=_remove(sources[:-1]),
+                about=tuple(sources),
+            )
         laws = [name for name in ("prompt_tokens", *_OUTPUTS) if getattr(self, name) is not None]
         if self.trace is not None:
             if laws:
-                yield Complaint(f"states {' and '.join(laws)}, but trace gives the lengths", hint=_remove(laws))
+                yield Complaint(
+                    f"states {' and '.join(laws)}, but trace gives the lengths",
+                    hint=_remove(laws),
+                    about=("trace", *laws),
+                )
             return
         if self.prompt_tokens is None:
             yield Complaint("'prompt_tokens' is missing", hint="write prompt_tokens: {mean: 1200, cv: 1.1}")
@@ -149,7 +157,7 @@ class ClassSpec(Section):
             yield Complaint("'output_tokens' is missing", hint=hint)
         elif thinking and len(thinking) < len(outputs):
             what = f"states output_tokens and {' and '.join(thinking)}, which exclude each other"
-            yield Complaint(what, hint=_remove(["output_tokens"]))
+            yield Complaint(what, hint=_remove(["output_tokens"]), about=tuple(outputs))
         elif len(thinking) == 1:
             other = "answer_tokens" if thinking == ["reasoning_tokens"] else "reasoning_tokens"
             yield Complaint(f"states {thinking[0]} without {other}", hint="give both, or output_tokens alone")

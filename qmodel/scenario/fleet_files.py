@@ -133,7 +133,7 @@ def check_fleet(source: FileSource) -> CheckedFleet:
         incomplete = {parent_key(key) for key, _, _ in refused}
         for found in find_all(error.errors(), shape, lambda path: known_keys(path, FLEET_FILE_UNSUPPORTED)):
             if not (found.kind in ("missing", "cross") and found.key in incomplete):
-                problems.append(layer.problem(found.key, found.what, found.hint, file=name, at=found.place))
+                problems.append(layer.problem(found.key, found.what, found.hint, file=name, at=found.at))
     if problems or fleet is None:
         ordered = sorted(problems, key=lambda problem: (problem.line, problem.column, problem.key))
         return CheckedFleet(fleet=None, problems=tuple(ordered), tree=tree, file=name, layer=layer)

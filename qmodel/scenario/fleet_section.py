@@ -226,7 +226,11 @@ class ProfileSpec(Section):
         linear = [name for name in ("alpha_s", "beta_s") if getattr(self, name) is not None]
         if self.step_table is not None and linear:
             hint = "keep one of them; in a variant or override '~' removes what the file states"
-            yield Complaint(f"states step_table and {' and '.join(linear)}, which exclude each other", hint=hint)
+            yield Complaint(
+                f"states step_table and {' and '.join(linear)}, which exclude each other",
+                hint=hint,
+                about=("step_table", *linear),
+            )
         elif self.step_table is None and len(linear) < 2:
             yield Complaint("needs alpha_s and beta_s, or a step_table")
         elif self.alpha_s == 0 and self.beta_s == 0:

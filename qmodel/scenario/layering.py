@@ -24,7 +24,7 @@ class Layered:
 
     Attributes:
         tree: plain data.
-        places: dotted key to where it was last written.
+        places: dotted key to where it was last written, in the order of writing.
     """
 
     tree: dict[str, Any] = field(default_factory=dict)
@@ -38,9 +38,10 @@ class Layered:
             key = parent_key(key)
         return self.places.get("", (file, 0, 0))
 
-    def problem(self, key: str, what: str, hint: str = "", *, file: str = "<input>", at: str = "") -> Problem:
-        """A problem about ``key`` at its place, or at the place of the key ``at``."""
-        name, line, column = self.where(at or key, file)
+    def problem(self, key: str, what: str, hint: str = "", *, file: str = "<input>", at: Sequence[str] = ()) -> Problem:
+        """A problem about ``key`` at its place, or where the last of the keys ``at`` was written."""
+        last = [other for other in self.places if other in at][-1:]
+        name, line, column = self.where(last[0] if last else key, file)
         return Problem(what=what, key=key, file=name, line=line, column=column, hint=hint)
 
 
@@ -120,6 +121,7 @@ def _lay(
 
 
 def _record(value: Any, key: str, places: dict[str, Place], place_of: Callable[[str], Place]) -> None:
+    places.pop(key, None)  # written anew, so it moves to the end
     places[key] = place_of(key)
     items: Any = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for inner, item in items:

@@ -77,13 +77,15 @@ class LengthSpec(Section):
     mixture: Annotated[tuple[Component, ...], Field(min_length=1), BeforeValidator(as_tuple)] | None = Field(
         default=None, description="Lognormal parts with weights that add up to 1."
     )
-    max: Tokens | None = Field(default=None, description="No request is longer, tokens; the law is cut there.")
+    max: Tokens | None = Field(
+        default=None, description="No request is longer, tokens; at_cap tells what happens to those that would be."
+    )
     budget: Tokens | None = Field(
-        default=None, description="Token budget of the request (a thinking budget, say); at_cap tells what happens."
+        default=None, description="The same as max, for thinking tokens: the budget of the request."
     )
     at_cap: Literal["atom", "truncate"] | None = Field(
         default=None,
-        description="What reaches the budget: atom (default) stops there and sits on it; truncate never gets there.",
+        description="What would exceed max or budget: atom (default) stops there, as engines do; truncate is left out.",
     )
 
     def complaints(self) -> Iterator[Complaint]:
@@ -92,14 +94,16 @@ class LengthSpec(Section):
             yield Complaint("names no law", hint="write {mean: 300, cv: 0.9}, or one of " + ", ".join(_LAWS[1:]))
         if len(given) > 1:
             hint = "keep one of them; in a variant or override '~' removes what the file states"
-            yield Complaint(f"states {' and '.join(given)}, which exclude each other", hint=hint)
+            yield Complaint(f"states {' and '.join(given)}, which exclude each other", hint=hint, about=tuple(given))
         elif (self.mean is None) != (self.cv is None):
             missing = "cv" if self.cv is None else "mean"
             yield Complaint(f"needs mean and cv together ({missing} is missing)")
-        if self.at_cap is not None and self.budget is None:
-            yield Complaint("means nothing without a budget", ("at_cap",))
+        if self.at_cap is not None and self.budget is None and self.max is None:
+            yield Complaint("means nothing without max or budget", ("at_cap",))
+        if self.at_cap == "truncate" and self.normal is not None:
+            yield Complaint("must be atom: a normal law is clipped at its ends (got 'truncate')", ("at_cap",))
         if self.budget is not None and self.max is not None:
-            yield Complaint("states budget and max, which exclude each other", hint="keep one")
+            yield Complaint("states budget and max, which exclude each other", hint="keep one", about=("budget", "max"))
         yield from self._mixture_complaints()
         yield from self._quantile_complaints()
 

@@ -23,7 +23,7 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 __all__ = [
     "CROSS_CHECK",
     "REFUSED",
-    "TAG_MARK",
+    "BRANCHES",
     "Complaint",
     "Count",
     "Degree",
@@ -41,10 +41,10 @@ __all__ = [
 
 CROSS_CHECK: Final = "qmodel_cross_check"  # error type: keys that contradict each other, or a choice not made
 REFUSED: Final = "qmodel_refused"  # error type: one value is wrong, in words for the user
-TAG_MARK = "\0"  # begins the names of union branches, which pydantic adds to an error's location
+BRANCHES: Final = ("\0auto", "\0list")  # names of union branches, which pydantic adds to an error's location
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
-_AUTO, _LIST = TAG_MARK + "auto", TAG_MARK + "list"
+_AUTO, _LIST = BRANCHES
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +55,13 @@ class Complaint:
         what: the problem.
         key: path below the section, empty for the section itself.
         hint: a way out.
+        about: keys of the section that are at odds; the problem has the position of the one written last.
     """
 
     what: str
     key: tuple[str | int, ...] = ()
     hint: str = ""
+    about: tuple[str, ...] = ()
 
 
 class Section(BaseModel):
@@ -74,7 +76,9 @@ class Section(BaseModel):
     @model_validator(mode="after")
     def _cross_check(self) -> Self:
         errors = [
-            InitErrorDetails(type=refusal(found.what, found.hint, CROSS_CHECK), loc=found.key, input=None)
+            InitErrorDetails(
+                type=refusal(found.what, found.hint, CROSS_CHECK, about=found.about), loc=found.key, input=None
+            )
             for found in self.complaints()
         ]
         if errors:
@@ -82,9 +86,11 @@ class Section(BaseModel):
         return self
 
 
-def refusal(what: str, hint: str = "", kind: LiteralString = REFUSED) -> PydanticCustomError:
+def refusal(
+    what: str, hint: str = "", kind: LiteralString = REFUSED, *, about: tuple[str, ...] = ()
+) -> PydanticCustomError:
     """An error for a validator to raise; its words reach the user as they are."""
-    return PydanticCustomError(kind, "{what}", {"what": what, "hint": hint})
+    return PydanticCustomError(kind, "{what}", {"what": what, "hint": hint, "about": about})
 
 
 def as_tuple(value: object) -> object:

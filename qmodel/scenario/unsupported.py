@@ -45,22 +45,21 @@ class Unsupported:
         meaning: what it would do.
         hint: what can be written instead.
         refused: which values are not supported; all if left out.
+        values: those values, as the reference page shows them.
     """
 
     key: str
     meaning: str
     hint: str = ""
     refused: Callable[[object], bool] = _anything
+    values: str = ""
 
 
 _POISSON = "write rate_rps: <requests per second>, which is Poisson"
 _FCFS = "classes are served first come, first served"
 _LINEAR = "state alpha_s, beta_s, gamma_s, delta_s"
 _ROUTERS = _one_of("round_robin", "prefix_aware")
-_FIRST_CHUNK = (
-    "admission of the first chunk evicts and recomputes running requests, which cannot be predicted without a "
-    "measured factor"
-)
+_FIRST_CHUNK = "first-chunk admission (its evictions and recomputation need a measured factor to be predicted)"
 
 SCENARIO_UNSUPPORTED: tuple[Unsupported, ...] = (
     Unsupported("classes.*.models", "a choice between models", "state one model"),
@@ -73,7 +72,7 @@ SCENARIO_UNSUPPORTED: tuple[Unsupported, ...] = (
     Unsupported("classes.*.isolate", "pools of its own for a class"),
     Unsupported("classes.*.samples", "several outputs for one prompt", "multiply the rate"),
     Unsupported("classes.*.engine", "engine settings by class", "set them in engine or fleet.gpus.<gpu>.engine"),
-    Unsupported("classes.*.priority", "priorities other than 0", _FCFS, _nonzero),
+    Unsupported("classes.*.priority", "priorities other than 0", _FCFS, _nonzero, "1"),
     Unsupported("classes.*.arrivals.scv", "renewal arrivals", _POISSON),
     Unsupported("classes.*.arrivals.peakedness", "bursty arrivals", _POISSON),
     Unsupported("classes.*.arrivals.mmpp", "modulated arrivals", _POISSON),
@@ -86,24 +85,54 @@ SCENARIO_UNSUPPORTED: tuple[Unsupported, ...] = (
     Unsupported("fleet.tiers", "several price tiers"),
     Unsupported("fleet.gpus.*.tiers", "several price tiers", "set price: {term: ...}"),
     Unsupported("fleet.gpus.*.reserved", "reserved GPUs next to others", "set price: {term: reserved_1y}"),
-    Unsupported("fleet.gpus.*.billing", "paying for whole nodes", "use per_gpu", _one_of("per_node")),
-    Unsupported("engine.admission", _FIRST_CHUNK, "use full_prompt or no_evict", _one_of("first_chunk")),
-    Unsupported("fleet.gpus.*.engine.admission", _FIRST_CHUNK, "use full_prompt or no_evict", _one_of("first_chunk")),
-    Unsupported("engine.router", "this router", "use random or jsq", _ROUTERS),
-    Unsupported("fleet.gpus.*.engine.router", "this router", "use random or jsq", _ROUTERS),
-    Unsupported("layouts.cp", "context parallelism", "use cp: [1]", _beyond_one),
-    Unsupported("layouts.disaggregate", "separate prefill and decode pools", "use auto or false", _one_of(True)),
+    Unsupported("fleet.gpus.*.billing", "paying for whole nodes", "use per_gpu", _one_of("per_node"), "per_node"),
+    Unsupported("engine.admission", _FIRST_CHUNK, "use full_prompt or no_evict", _one_of("first_chunk"), "first_chunk"),
+    Unsupported(
+        "fleet.gpus.*.engine.admission",
+        _FIRST_CHUNK,
+        "use full_prompt or no_evict",
+        _one_of("first_chunk"),
+        "first_chunk",
+    ),
+    Unsupported(
+        "engine.router", "other ways to spread requests", "use random or jsq", _ROUTERS, "round_robin, prefix_aware"
+    ),
+    Unsupported(
+        "fleet.gpus.*.engine.router",
+        "other ways to spread requests",
+        "use random or jsq",
+        _ROUTERS,
+        "round_robin, prefix_aware",
+    ),
+    Unsupported("layouts.cp", "context parallelism", "use cp: [1]", _beyond_one, "[2]"),
+    Unsupported(
+        "layouts.disaggregate", "separate prefill and decode pools", "use auto or false", _one_of(True), "true"
+    ),
     Unsupported("profiles.*.max_rate_rps", "capacities measured at the target", _LINEAR),
-    Unsupported("policy.slo_scope", "targets over the whole fleet", "use pool", _one_of("fleet")),
-    Unsupported("policy.spare_replicas", "spare replicas", "use 0", _nonzero),
+    Unsupported("policy.slo_scope", "targets over the whole fleet", "use pool", _one_of("fleet"), "fleet"),
+    Unsupported("policy.spare_replicas", "spare replicas", "use 0", _nonzero, "1"),
     Unsupported("policy.survive_nodes", "surviving the loss of a node"),
 )
 
 FLEET_FILE_UNSUPPORTED: tuple[Unsupported, ...] = (
-    Unsupported("pools.*.role", "pools for one stage", "use unified", _one_of("prefill", "decode", "answer")),
-    Unsupported("pools.*.engine.admission", _FIRST_CHUNK, "use full_prompt or no_evict", _one_of("first_chunk")),
-    Unsupported("pools.*.engine.router", "this router", "use random or jsq", _ROUTERS),
-    Unsupported("routing.*.*.path", "paths over several pools", "name one pool", _several),
+    Unsupported(
+        "pools.*.role",
+        "pools for one stage",
+        "use unified",
+        _one_of("prefill", "decode", "answer"),
+        "prefill, decode, answer",
+    ),
+    Unsupported(
+        "pools.*.engine.admission", _FIRST_CHUNK, "use full_prompt or no_evict", _one_of("first_chunk"), "first_chunk"
+    ),
+    Unsupported(
+        "pools.*.engine.router",
+        "other ways to spread requests",
+        "use random or jsq",
+        _ROUTERS,
+        "round_robin, prefix_aware",
+    ),
+    Unsupported("routing.*.*.path", "paths over several pools", "name one pool", _several, "[a, b]"),
 )
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from qmodel.scenario.layering import key_of
-from qmodel.scenario.sections import CROSS_CHECK, REFUSED, TAG_MARK
+from qmodel.scenario.sections import BRANCHES, CROSS_CHECK, REFUSED
 from qmodel.scenario.shapes import Shape
 
 __all__ = ["Finding", "did_you_mean", "find_all", "got"]
@@ -43,7 +43,7 @@ class Finding:
         hint: a way out.
         kind: ``missing``, ``unknown``, ``cross``, ``short`` or ``value``.
         name: the key that is missing or was suggested, for dropping what follows from something else.
-        at: dotted key whose position is shown, where that is not ``key``.
+        at: dotted keys of which the one written last has the position, where that is not ``key``.
     """
 
     key: str
@@ -51,12 +51,7 @@ class Finding:
     hint: str = ""
     kind: str = "value"
     name: str = ""
-    at: str = ""
-
-    @property
-    def place(self) -> str:
-        """The dotted key whose position the problem has."""
-        return self.at or self.key
+    at: tuple[str, ...] = ()
 
 
 def find_all(
@@ -109,7 +104,7 @@ def _finding(
     error: Mapping[str, Any], shape: Shape, also_known: Callable[[tuple[str | int, ...]], Sequence[str]]
 ) -> Finding:
     kind, value, context = str(error["type"]), error.get("input"), error.get("ctx") or {}
-    path = tuple(segment for segment in error["loc"] if not str(segment).startswith(TAG_MARK) and segment != "[key]")
+    path = _path(kind, tuple(error["loc"]))
     key = key_of(path)
     if kind == "missing":
         name = str(path[-1])
@@ -118,9 +113,18 @@ def _finding(
     if kind == "extra_forbidden":
         return _unknown_key(path, shape, also_known)
     if kind in (CROSS_CHECK, REFUSED):
-        return Finding(key, context["what"], context["hint"], "cross" if kind == CROSS_CHECK else "value")
+        at = tuple(key_of((*path, name)) for name in context["about"])
+        return Finding(key, context["what"], context["hint"], "cross" if kind == CROSS_CHECK else "value", at=at)
     what, hint = _value_words(kind, value, context, str(path[-1]) if path else "")
     return Finding(key, what, hint, "short" if kind == "too_short" else "value")
+
+
+def _path(kind: str, location: tuple[str | int, ...]) -> tuple[str | int, ...]:
+    """The path of an error in the file: without the marks that pydantic adds for union branches and for names."""
+    above, last = location[:-1], location[-1:]
+    if kind != "extra_forbidden" and last and last[0] in (*BRANCHES, "[key]"):
+        last = ()
+    return (*(segment for segment in above if segment not in BRANCHES), *last)
 
 
 def _unknown_key(
@@ -134,7 +138,7 @@ def _unknown_key(
         hint = f"did you mean {suggestion!r}?"
     else:
         hint = f"known keys: {', '.join(known)}" if 0 < len(known) <= 12 else ""
-    return Finding(key_of(parent), f"unknown key {name!r}", hint, "unknown", suggestion, key_of(path))
+    return Finding(key_of(parent), f"unknown key {name!r}", hint, "unknown", suggestion, (key_of(path),))
 
 
 def _value_words(kind: str, value: object, context: Mapping[str, Any], name: str) -> tuple[str, str]:

@@ -41,9 +41,7 @@ def brute_force(program: Program) -> float:
 
 def scipy_optimum(program: Program) -> float:
     sense = np.array([item == ">=" for item in program.senses])
-    rows = LinearConstraint(
-        program.matrix, np.where(sense, program.rhs, -np.inf), np.where(sense, np.inf, program.rhs)
-    )
+    rows = LinearConstraint(program.matrix, np.where(sense, program.rhs, -np.inf), np.where(sense, np.inf, program.rhs))
     found = milp(
         program.cost, constraints=rows, bounds=Bounds(0, program.upper), integrality=program.integer.astype(int)
     )

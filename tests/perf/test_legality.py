@@ -137,3 +137,12 @@ def test_every_asked_layout_is_either_legal_or_refused(r1: Model, h200: Gpu) -> 
 def test_degrees_start_at_one(llama_70b: Model, h100: Gpu, h100_node: Node) -> None:
     with pytest.raises(ValueError, match=r"tp: needs degrees of at least 1 \(got \[0\]\)"):
         layouts(llama_70b, h100, h100_node, tp=[0])
+
+
+def test_what_no_layout_can_mend_is_still_a_refusal(gpt_oss: Model, h100: Gpu, h100_node: Node) -> None:
+    refusal = _refusal(gpt_oss, h100, h100_node, Layout(tp=8), precision="fp8")
+    assert (refusal.kind, refusal.change) == ("engine", "precision auto")
+    peakless = replace(h100, dense_tflops={})
+    assert "no dense bf16 peak" in _refusal(gpt_oss, peakless, h100_node, Layout(tp=8)).reason
+    with pytest.raises(ValueError, match="precision: unknown 'int3'"):
+        layouts(gpt_oss, h100, h100_node, precision="int3")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from benchmarks.accuracy import drawn_rows, page, predict, read_rows
+from benchmarks.accuracy import drawn_rows, predict, read_rows
 
 PAGE = Path(__file__).parents[2] / "docs" / "accuracy.md"
 
@@ -42,6 +42,9 @@ def test_all_rows_reproduce_the_accuracy_of_the_fit() -> None:
     assert size.quantile(0.9) == pytest.approx(0.098, abs=0.01)
 
 
-@pytest.mark.slow
-def test_the_accuracy_page_is_what_the_benchmark_prints() -> None:
-    assert PAGE.read_text(encoding="utf-8") == page()
+def test_the_accuracy_page_shows_these_rows_and_says_in_sample(sample: pd.DataFrame) -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    assert "**In-sample**" in text
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines()]
+    printed = {row[0]: float(row[-1]) for row in cells if row[0] in set(sample["id"])}
+    assert printed == pytest.approx(dict(zip(sample["id"], 100 * sample["error"], strict=True)), abs=1.0)

@@ -182,7 +182,7 @@ def test_draining_matches_a_plain_step_engine_on_the_same_requests(name: str) ->
     plain = run_closed(replica, prompts.astype(int).tolist(), outputs.astype(int).tolist())
     run = drain(replica, prompts, outputs)
     expected, completion = np.sort(plain.completion_s), np.sort(run.completion_s)
-    assert completion[-1] == pytest.approx(expected[-1], rel=0.01)
+    assert completion[-1] == pytest.approx(expected[-1], rel=0.02)
     assert completion.mean() == pytest.approx(expected.mean(), rel=0.02)
     assert np.quantile(completion, 0.95) == pytest.approx(np.quantile(expected, 0.95), rel=0.02)
     assert np.mean(run.first_token_s) == pytest.approx(np.mean(plain.first_token_s), rel=0.02)

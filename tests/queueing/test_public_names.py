@@ -19,5 +19,5 @@ def test_every_public_name_resolves_after_every_submodule_is_imported() -> None:
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:
-    with pytest.raises(AttributeError, match="module 'qmodel.queueing' has no attribute 'mgcc'"):
+    with pytest.raises(AttributeError, match=r"module 'qmodel\.queueing' has no attribute 'mgcc'"):
         _ = qmodel.queueing.mgcc

@@ -158,7 +158,7 @@ def an_overloaded_evaluation() -> Evaluation:
     return an_evaluation(
         pools=(pool,),
         slo=slo,
-        latency=(replace(LATENCY, **nothing),),
+        latency=(replace(LATENCY, **nothing),),  # type: ignore[arg-type]  # names of fields
         stable=False,
         feasible=False,
         cost_usd_per_hour=10.0,

@@ -136,6 +136,18 @@ def test_a_feasible_plan_does_not_claim_the_least_cost() -> None:
     assert "feasible: meets every target; a cheaper fleet is not ruled out (the time limit ended the search)" in text
 
 
+def test_a_plan_without_a_bound_says_so() -> None:
+    text = text_of(a_plan(status="feasible", bound_usd_per_hour=None, gap=None))
+    assert "no lower bound is known" in text
+    assert "Bound" not in text
+
+
+def test_a_gap_that_columns_cannot_close_is_not_called_a_stopped_search() -> None:
+    text = text_of(a_plan(status="feasible", termination="gap", gap=0.064))
+    assert "the cheapest fleet considered, but the bound leaves the gap below open" in text
+    assert "gap 6.4 %" in text
+
+
 def test_a_fleet_that_misses_a_target_is_not_said_to_meet_it() -> None:
     missed = replace(TTFT, predicted_s=0.6, met=False)
     text = render_text(evaluation_page(an_evaluation(slo=(missed,), feasible=False)))

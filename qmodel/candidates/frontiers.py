@@ -14,8 +14,9 @@ from qmodel.types import FloatArray, IntArray, RequestClass
 
 __all__ = ["Frontier", "feasible_at", "frontier", "least_counts", "unit_loads"]
 
-_GRID = 6  # loads per round; each round narrows the interval that holds the crossing by this factor plus one
-_ROUNDS = 4  # (6 + 1)^4: the crossing is known to 1/2400 of the first interval
+_COARSE = (1e-4, 0.35, 0.65, 0.85, 0.97)  # of the largest stable load; the first is zero load: prefill alone may miss
+_STEPS = 14  # at most; smooth predictions take four or five
+_TIGHT = 0.002  # relative width at which an interval is narrow enough
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -57,7 +58,12 @@ def feasible_at(
     return worst
 
 
-def frontier(candidates: Sequence[Candidate], classes: Sequence[RequestClass], counts: IntArray) -> Frontier:
+def frontier(
+    candidates: Sequence[Candidate],
+    classes: Sequence[RequestClass],
+    counts: IntArray,
+    known: dict[tuple[int, int], tuple[float, float]] | None = None,
+) -> Frontier:
     """The largest multiple of the classes' demand that ``counts`` replicas of each candidate carry.
 
     All cases are narrowed together. Predictions are made monotone over the loads of a
@@ -67,36 +73,99 @@ def frontier(candidates: Sequence[Candidate], classes: Sequence[RequestClass], c
         candidates: one per case, shape (C,).
         classes: the direction: every class brings its whole rate at load 1.
         counts: replicas of each case, shape (C,).
+        known: crossings of this direction found before, by candidate and size; new ones are added.
     """
+    found = {} if known is None else known
     # a random split gives every replica its own independent share: n replicas carry n times the load of one
     alone = np.array([item.router == "random" for item in candidates])
     sizes = np.where(alone, 1, counts)
-    scale = np.where(alone, counts, 1).astype(float)
+    keys = [(id(item), int(size)) for item, size in zip(candidates, sizes, strict=True)]
+    new = {key: position for position, key in enumerate(keys) if key not in found}
+    if new:
+        rows = np.array(list(new.values()))
+        crossings = _crossings(_take(candidates, rows), classes, sizes[rows])
+        found.update(zip(new, zip(crossings.low.tolist(), crossings.high.tolist(), strict=True), strict=True))
+    scale = np.where(alone, counts, 1)
+    return Frontier(
+        low=np.array([found[key][0] for key in keys]) * scale, high=np.array([found[key][1] for key in keys]) * scale
+    )
+
+
+def _crossings(candidates: Sequence[Candidate], classes: Sequence[RequestClass], sizes: IntArray) -> Frontier:
+    """Narrow all cases together: a coarse grid made monotone, interpolated points, then both sides of the estimate."""
     capacity = sizes / unit_loads(candidates, classes)
-    low, high = np.zeros(len(candidates)), capacity.copy()
-    dead = ~(capacity > 0)
-    for step in range(_ROUNDS):
-        inner = np.linspace(0.0, 1.0, _GRID + 2)[1:-1]
-        if step == 0:
-            inner = np.concatenate([[1e-4], inner])  # zero load: the prefill alone may miss
-        loads = low[:, None] + (high - low)[:, None] * inner[None, :]
-        worst = _monotone(candidates, classes, sizes, loads, dead)
-        met = worst <= 1.0
-        good = met.sum(axis=1)
-        bounds = np.concatenate([low[:, None], loads, high[:, None]], axis=1)
-        rows = np.arange(len(candidates))
-        low, high = bounds[rows, good], bounds[rows, good + 1]
-        dead = dead | (low == 0.0)
-    low[dead] = 0.0
-    return Frontier(low=low * scale, high=np.where(dead & ~(capacity > 0), 0.0, high) * scale)
+    grid = capacity[:, None] * np.array(_COARSE)[None, :]
+    ratios = np.full(grid.shape, np.inf)
+    live = np.flatnonzero(capacity > 0)
+    many = grid.shape[1]
+    flat = feasible_at(
+        [item for item in _take(candidates, live) for _ in range(many)],
+        classes,
+        np.repeat(sizes[live], many),
+        grid[live].ravel(),
+    )
+    ratios[live] = np.maximum.accumulate(flat.reshape(live.size, many), axis=1)
+    good = (ratios <= 1.0).sum(axis=1)
+    rows = np.arange(len(candidates))
+    edges = np.concatenate([np.zeros((rows.size, 1)), grid, capacity[:, None]], axis=1)
+    sides = np.concatenate([np.full((rows.size, 1), 1e-3), ratios, np.full((rows.size, 1), np.inf)], axis=1)
+    low, high = edges[rows, good], edges[rows, good + 1]
+    below, above = sides[rows, good], sides[rows, good + 1]
+    rows = np.flatnonzero(good > 0)
+    found = _narrowed(_take(candidates, rows), classes, sizes[rows], low[rows], high[rows], below[rows], above[rows])
+    low[rows], high[rows] = found.low, found.high
+    low[good == 0] = 0.0
+    return Frontier(low=low, high=np.where(capacity > 0, high, 0.0))
 
 
-def least_counts(candidates: Sequence[Candidate], classes: Sequence[RequestClass]) -> IntArray:
+def _narrowed(
+    candidates: Sequence[Candidate],
+    classes: Sequence[RequestClass],
+    sizes: IntArray,
+    low: FloatArray,
+    high: FloatArray,
+    below: FloatArray,
+    above: FloatArray,
+) -> Frontier:
+    """Illinois steps on log(prediction / target), with bisection where a step did not halve the interval.
+
+    An end that stays twice counts half, so that both ends move in. A percentile jumps where the share of
+    requests that wait passes its level; there interpolation crawls and bisection does not.
+    """
+    left, right = np.log(np.minimum(below, 1.0)), np.log(np.maximum(above, 1.0 + 1e-12))
+    low, high = low.copy(), high.copy()
+    side = np.zeros(len(candidates), dtype=int)
+    slow = np.zeros(len(candidates), dtype=bool)
+    for _ in range(_STEPS):
+        rows = np.flatnonzero(high - low > _TIGHT * high)
+        if rows.size == 0:
+            break
+        width = high[rows] - low[rows]
+        chord = np.isfinite(right[rows]) & ~slow[rows]
+        share = np.where(chord, left[rows] / np.where(chord, left[rows] - right[rows], 1.0), 0.5)
+        guess = low[rows] + width * np.clip(share, 0.01, 0.99)
+        reached = np.log(feasible_at(_take(candidates, rows), classes, sizes[rows], guess))
+        met = reached <= 0.0
+        good, bad = rows[met], rows[~met]
+        right[good] = np.where(side[good] == -1, right[good] / 2.0, right[good])
+        left[bad] = np.where(side[bad] == 1, left[bad] / 2.0, left[bad])
+        low[good], left[good], side[good] = guess[met], reached[met], -1
+        high[bad], right[bad], side[bad] = guess[~met], reached[~met], 1
+        slow[rows] = high[rows] - low[rows] > width / 2.0
+    return Frontier(low=low, high=high)
+
+
+def least_counts(
+    candidates: Sequence[Candidate],
+    classes: Sequence[RequestClass],
+    known: dict[tuple[int, int], tuple[float, float]] | None = None,
+) -> IntArray:
     """The least number of replicas of each candidate that carries the whole demand, shape (J,); 0 where none does.
 
     Args:
         candidates: shape (J,).
         classes: the direction.
+        known: as for :func:`frontier`.
     """
     load = unit_loads(candidates, classes)
     limit = np.array([item.max_replicas for item in candidates])
@@ -105,7 +174,7 @@ def least_counts(candidates: Sequence[Candidate], classes: Sequence[RequestClass
     usable = np.isfinite(load) & (np.ceil(load) <= limit)
     if (random & usable).any():
         rows = np.flatnonzero(random & usable)
-        single = frontier(_take(candidates, rows), classes, np.ones(rows.size, dtype=int)).low
+        single = frontier(_take(candidates, rows), classes, np.ones(rows.size, dtype=int), known).low
         needed = np.where(single > 0, np.ceil(1.0 / np.maximum(single, 1e-12) - 1e-9), 0)
         counts[rows] = np.where(needed <= limit[rows], needed, 0)
     rows = np.flatnonzero(~random & usable)
@@ -166,28 +235,6 @@ def _narrow(
         high[open_rows[good]] = middle[good]
         low[open_rows[~good]] = middle[~good]
     return high
-
-
-def _monotone(
-    candidates: Sequence[Candidate],
-    classes: Sequence[RequestClass],
-    sizes: IntArray,
-    loads: FloatArray,
-    dead: np.ndarray[tuple[int], np.dtype[np.bool_]],
-) -> FloatArray:
-    """Worst ratios over a grid of loads, shape (C, L), non-decreasing in the load."""
-    worst = np.full(loads.shape, np.inf)
-    rows = np.flatnonzero(~dead)
-    if rows.size:
-        many = loads.shape[1]
-        flat = feasible_at(
-            [item for item in _take(candidates, rows) for _ in range(many)],
-            classes,
-            np.repeat(sizes[rows], many),
-            loads[rows].ravel(),
-        )
-        worst[rows] = np.maximum.accumulate(flat.reshape(rows.size, many), axis=1)
-    return worst
 
 
 def _take(candidates: Sequence[Candidate], rows: IntArray) -> list[Candidate]:

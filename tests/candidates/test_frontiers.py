@@ -1,0 +1,158 @@
+"""The frontier separates loads that meet every target from loads that do not, and the plan over it is the cheapest."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+
+import qmodel as qm
+from qmodel.candidates import (
+    Candidate,
+    enumerate_candidates,
+    feasible_at,
+    frontier,
+    least_counts,
+    resource_shares,
+    unit_loads,
+)
+from qmodel.problem import Instance, bind
+
+
+def scenario(seed: int, router: str = "random", classes: int = 1) -> dict[str, Any]:
+    """Two measured GPU types with random step laws and prices."""
+    rng = np.random.default_rng(seed)
+    kinds = {}
+    for index in range(classes):
+        kinds[f"c{index}"] = {
+            "model": "m",
+            "rate_rps": float(rng.uniform(1, 9)),
+            "prompt_tokens": {"mean": float(rng.uniform(200, 2000)), "cv": 0.7, "max": 16000},
+            "output_tokens": {"mean": float(rng.uniform(100, 900)), "cv": 0.9, "max": 16000},
+            "slo": {"ttft_p95_s": float(rng.uniform(0.5, 2)), "tpot_mean_s": float(rng.uniform(0.03, 0.06))},
+        }
+    return {
+        "qmodel": 1,
+        "classes": kinds,
+        "fleet": {
+            "gpus": {
+                "big": {"price": {"usd_per_gpu_hour": float(rng.uniform(3, 6))}},
+                "small": {"price": {"usd_per_gpu_hour": float(rng.uniform(1, 2.5))}},
+            }
+        },
+        "engine": {"router": router},
+        "profiles": [
+            {
+                "model": "m",
+                "gpu": gpu,
+                "alpha_s": slow * float(rng.uniform(0.006, 0.01)),
+                "beta_s": slow * 5e-5,
+                "gamma_s": slow * 3e-8,
+                "delta_s": slow * float(rng.uniform(3e-5, 6e-5)),
+                "max_num_seqs": 128,
+            }
+            for gpu, slow in (("big", 1.0), ("small", 2.2))
+        ],
+    }
+
+
+def bound(data: dict[str, Any]) -> tuple[Instance, tuple[Candidate, ...]]:
+    instance = bind(qm.load_scenario(data))
+    return instance, enumerate_candidates(instance).candidates
+
+
+@pytest.mark.parametrize("router", ["random", "jsq"])
+@pytest.mark.parametrize("seed", range(3))
+def test_frontier_separates_met_from_missed(seed: int, router: str) -> None:
+    instance, candidates = bound(scenario(seed, router))
+    classes = tuple(instance.classes.values())
+    many = [item for item in candidates for _ in range(3)]
+    counts = np.array([1, 2, 5] * len(candidates))
+    found = frontier(many, classes, counts)
+    assert (found.low > 0).all()
+    assert (found.high / found.low - 1 < 0.02).all()
+    assert (feasible_at(many, classes, counts, found.low) <= 1.0).all()
+    assert (feasible_at(many, classes, counts, found.high) > 1.0).all()
+
+
+def test_random_routing_carries_in_proportion_to_the_count() -> None:
+    instance, candidates = bound(scenario(1))
+    classes = tuple(instance.classes.values())
+    found = frontier([candidates[0]] * 4, classes, np.array([1, 2, 3, 10]))
+    np.testing.assert_allclose(found.low / found.low[0], [1, 2, 3, 10])
+
+
+def test_join_shortest_queue_carries_no_less_per_replica_in_larger_pools() -> None:
+    instance, candidates = bound(scenario(1, "jsq"))
+    classes = tuple(instance.classes.values())
+    found = frontier([candidates[0]] * 4, classes, np.array([1, 2, 4, 8]))
+    per_replica = found.low / np.array([1, 2, 4, 8])
+    assert (np.diff(per_replica) > -0.01 * per_replica[0]).all()
+
+
+@pytest.mark.parametrize("router", ["random", "jsq"])
+def test_least_count_meets_every_target_and_one_less_does_not(router: str) -> None:
+    instance, candidates = bound(scenario(2, router))
+    classes = tuple(instance.classes.values())
+    counts = least_counts(candidates, classes)
+    ones = np.ones(len(candidates))
+    assert (feasible_at(candidates, classes, counts, ones) <= 1.0).all()
+    fewer = np.maximum(counts - 1, 1)
+    missed = feasible_at(candidates, classes, fewer, ones) > 1.0
+    assert missed[counts > 1].all()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_resource_share_is_optimistic(seed: int) -> None:
+    """A class alone never carries more than its optimistic share of step time allows."""
+    instance, candidates = bound(scenario(seed))
+    (item,) = instance.classes.values()
+    found = frontier(candidates, (item,), np.ones(len(candidates), dtype=int))
+    shares = resource_shares(candidates, item)
+    assert (found.low * shares <= 1.0 + 1e-9).all()
+    assert (unit_loads(candidates, [item]) * found.low <= 1.0 + 1e-9).all()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_plan_costs_what_brute_force_over_counts_and_splits_costs(seed: int) -> None:
+    data = scenario(seed)
+    instance, candidates = bound(data)
+    classes = tuple(instance.classes.values())
+    splits = np.linspace(0.0, 1.0, 101)
+    best = np.inf
+    for counts in itertools.product(range(9), repeat=2):
+        cost = sum(n * item.cost_usd_per_hour for n, item in zip(counts, candidates, strict=True))
+        if not any(counts) or cost >= best:
+            continue
+        parts = []
+        for n, item, loads in zip(counts, candidates, (splits, 1.0 - splits), strict=True):
+            ratio = np.where(loads > 0, np.inf, 0.0)
+            busy = np.flatnonzero(loads > 0)
+            if n:
+                ratio[busy] = feasible_at([item] * busy.size, classes, np.full(busy.size, n), loads[busy])
+            parts.append(ratio)
+        if (np.maximum(*parts) <= 1.0).any():
+            best = cost
+    plan = qm.plan(data, solver=qm.SolverOptions(mip_gap=0.0))
+    assert plan.cost_usd_per_hour is not None and plan.bound_usd_per_hour is not None
+    # the grid of splits may miss a fleet that only just carries the demand; it never finds one that does not
+    assert plan.cost_usd_per_hour <= best + 1e-9
+    assert plan.bound_usd_per_hour <= best + 1e-9
+    assert plan.status == "optimal"
+    assert qm.verify(plan).ok
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_bound_with_two_classes_is_below_the_plan_and_the_plan_below_separate_pools(seed: int) -> None:
+    data = scenario(seed, classes=2)
+    plan = qm.plan(data)
+    alone = 0.0
+    for name in data["classes"]:
+        single = {**data, "classes": {name: data["classes"][name]}}
+        cost = qm.plan(single).cost_usd_per_hour
+        assert cost is not None
+        alone += cost
+    assert plan.cost_usd_per_hour is not None and plan.bound_usd_per_hour is not None
+    assert plan.bound_usd_per_hour <= plan.cost_usd_per_hour <= alone + 1e-9

@@ -1,0 +1,37 @@
+"""Every shipped scenario and every variant of it plans, and passes its own verification."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import qmodel as qm
+
+ROOT = Path(__file__).parents[2]
+FILES = sorted((ROOT / "scenarios").rglob("*.yaml"))
+CASES = [
+    pytest.param(path, name, id=f"{path.stem}-{name or 'base'}")
+    for path in FILES
+    for name in (None, *qm.load_scenario(path).variants)
+]
+
+
+@pytest.mark.parametrize(("path", "variant"), CASES)
+def test_shipped_scenario_plans_and_verifies(path: Path, variant: str | None) -> None:
+    plan = qm.plan(qm.load_scenario(path, apply=[variant] if variant else []))
+    assert plan.status in ("optimal", "feasible")
+    check = qm.verify(plan)
+    assert check.ok, check.first_failure
+    assert len(check.checks) == 7
+    assert all(row.met for row in plan.slo)
+
+
+def test_trace_scenario_says_that_poisson_arrivals_are_optimistic() -> None:
+    plan = qm.plan(ROOT / "scenarios" / "40-trace.yaml")
+    assert any("Poisson, optimistic" in text for text in plan.assumptions)
+
+
+def test_prices_chosen_by_rule_are_printed_as_assumptions() -> None:
+    plan = qm.plan(ROOT / "scenarios" / "20-reasoning.yaml")
+    assert any("USD per GPU-hour, median of" in text for text in plan.assumptions)

@@ -1,0 +1,124 @@
+"""Names are resolved or reported with their position, all at once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import qmodel as qm
+from qmodel.problem import bind
+
+TEXT = """\
+qmodel: 1
+classes:
+  chat:
+    model: lama-3.3-70b
+    rate_rps: 3
+    prompt_tokens: {mean: 500, cv: 1}
+    output_tokens: {mean: 200, cv: 1}
+    slo: {ttft_p95_s: 0.5}
+  code:
+    model: qwen3-32b
+    rate_rps: 1
+    prompt_tokens: {mean: 500, cv: 1}
+    output_tokens: {mean: 200, cv: 1}
+    slo: {tpot_mean_s: 0.05}
+fleet:
+  gpus:
+    h100-sxn: {}
+    h200-sxm: {fabric: ib-ndrr}
+engine: {name: vlm}
+"""
+
+
+def single(**gpu: Any) -> dict[str, Any]:
+    return {
+        "qmodel": 1,
+        "classes": {
+            "chat": {
+                "model": "llama-3.1-8b",
+                "rate_rps": 3,
+                "prompt_tokens": {"mean": 500, "cv": 1},
+                "output_tokens": {"mean": 200, "cv": 1},
+                "slo": {"ttft_p95_s": 0.5},
+            }
+        },
+        "fleet": {"gpus": {"h100-sxm": gpu}},
+    }
+
+
+def test_unknown_names_are_reported_together_with_position_and_nearest_name(tmp_path: Path) -> None:
+    path = tmp_path / "typos.yaml"
+    path.write_text(TEXT)
+    with pytest.raises(qm.ScenarioError) as caught:
+        qm.load_scenario(path)
+    lines = str(caught.value).splitlines()
+    found = "\n".join(lines)
+    assert f"{path}:4:5: classes.chat.model: no model 'lama-3.3-70b' in the catalog; nearest: 'llama-3.3-70b'" in found
+    assert ":17:5: fleet.gpus.h100-sxn: no gpu 'h100-sxn' in the catalog; nearest: 'h100-sxm'" in found
+    assert ":18:16: fleet.gpus.h200-sxm.fabric: no fabric 'ib-ndrr' in the catalog; nearest: 'ib-ndr'" in found
+    assert "engine.name: no engine 'vlm' in the catalog; nearest: 'vllm'" in found
+
+
+def test_price_stated_in_the_scenario_wins_over_the_price_book() -> None:
+    price = bind(qm.load_scenario(single(price={"usd_per_gpu_hour": 1.25}))).gpus["h100-sxm"].price
+    assert (price.usd_per_gpu_hour, price.basis) == (1.25, "stated in the scenario")
+
+
+def test_price_book_without_a_row_is_a_problem_with_a_way_out() -> None:
+    data = single(price={"term": "reserved_3y"})
+    data["fleet"]["price_book"] = {"providers": ["runpod"]}
+    problems = qm.validate(data)
+    assert len(problems) == 1
+    assert "reserved_3y" in str(problems[0])
+    assert "usd_per_gpu_hour" in str(problems[0])
+
+
+def test_gpu_known_by_profiles_only_must_state_its_price() -> None:
+    data = single()
+    data["fleet"] = {"gpus": {"mine": {}}}
+    data["profiles"] = [
+        {"model": "llama-3.1-8b", "gpu": "mine", "alpha_s": 0.01, "beta_s": 1e-4, "gamma_s": 0.0, "delta_s": 1e-4}
+    ]
+    (problem,) = qm.validate(data)
+    assert "has no price" in str(problem)
+
+
+def test_misspelt_profile_gpu_is_a_problem_and_a_gpu_left_out_a_note() -> None:
+    profile = {"model": "llama-3.1-8b", "alpha_s": 0.01, "beta_s": 1e-4, "gamma_s": 0.0, "delta_s": 1e-4}
+    data = single()
+    data["profiles"] = [{**profile, "gpu": "h100-sxn"}]
+    (problem,) = qm.validate(data)
+    assert "did you mean 'h100-sxm'?" in str(problem)
+    data["profiles"] = [{**profile, "gpu": "tpu-v6e"}]
+    notes = bind(qm.load_scenario(data)).assumptions
+    assert any("tpu-v6e is not used" in note for note in notes)
+
+
+def test_node_with_other_gpus_is_a_problem() -> None:
+    (problem,) = qm.validate(single(node="dgx-b200"))
+    assert "has b200-sxm GPUs" in str(problem)
+
+
+def test_model_from_a_hugging_face_config_is_planned_like_the_catalog_entry(tmp_path: Path) -> None:
+    config = tmp_path / "config.json"
+    config.write_text(
+        '{"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 4096, "num_hidden_layers": 32,'
+        ' "num_attention_heads": 32, "num_key_value_heads": 8, "intermediate_size": 14336, "vocab_size": 128256,'
+        ' "max_position_embeddings": 131072, "tie_word_embeddings": false, "torch_dtype": "bfloat16"}'
+    )
+    data = single(price={"usd_per_gpu_hour": 3})
+    named = qm.plan(data)
+    data["classes"]["chat"]["model"] = str(config)
+    own = qm.plan(data)
+    assert own.cost_usd_per_hour == named.cost_usd_per_hour
+    assert own.slo[0].predicted_s == pytest.approx(named.slo[0].predicted_s, rel=0.02)
+
+
+def test_existing_fleet_is_refused_as_not_supported() -> None:
+    data = single(price={"usd_per_gpu_hour": 3})
+    fleet = qm.plan(data).fleet
+    with pytest.raises(ValueError, match="existing is not supported yet"):
+        qm.plan(data, existing=fleet)
