@@ -1,4 +1,4 @@
-"""``python -m qmodel``."""
+"""``python -m qmodel`` is the command line."""
 
 from qmodel.cli.main import main
 

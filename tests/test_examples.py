@@ -31,14 +31,23 @@ def blocks(language: str) -> list[tuple[str, str]]:
     ]
 
 
-def commands() -> list[tuple[str, str]]:
-    """(page, command) of every line that calls qmodel in a shell block."""
+def commands(page: str) -> list[str]:
+    """The lines of a page's shell blocks that call qmodel, in order."""
     return [
-        (page, line.strip())
-        for page, body in blocks("sh")
+        line.strip()
+        for found, body in blocks("sh")
+        if found == page
         for line in body.replace("\\\n", " ").splitlines()
         if line.strip().startswith("qmodel ")
     ]
+
+
+def run(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run one qmodel command as a reader would, in a folder that has the scenarios."""
+    words = shlex.split(command, comments=True)[1:]
+    return subprocess.run(
+        [sys.executable, "-m", "qmodel", *words], cwd=folder, capture_output=True, text=True, check=False
+    )
 
 
 @pytest.mark.parametrize("name", MODULES)
@@ -56,18 +65,17 @@ def test_python_blocks_of_the_pages_run(page: str, body: str, monkeypatch: pytes
     exec(compile(body, page, "exec"), {"__name__": "__page__"})
 
 
-@pytest.mark.parametrize(("page", "line"), commands())
-def test_commands_of_the_pages_run(page: str, line: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("page", sorted({page for page, _ in blocks("sh")}))
+def test_commands_of_the_pages_run_in_order(page: str, tmp_path: Path) -> None:
     (tmp_path / "scenarios").symlink_to(ROOT / "scenarios")
-    command = line.split("  #")[0].strip()
-    expected = 0
-    if (stated := re.search(r"# exits with (\d)", line)) is not None:
-        expected = int(stated[1])
-    done = subprocess.run(
-        [sys.executable, "-m", "qmodel.cli.main", *shlex.split(command)[1:]],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == expected, f"{page}: {command}\n{done.stderr}"
+    assert commands(page)
+    for line in commands(page):
+        stated = re.search(r"# exits with (\d)", line)
+        done = run(line, tmp_path)
+        assert done.returncode == (int(stated[1]) if stated else 0), f"{page}: {line}\n{done.stderr}"
+
+
+def test_the_plan_that_the_readme_prints_is_the_plan_of_today(tmp_path: Path) -> None:
+    (tmp_path / "scenarios").symlink_to(ROOT / "scenarios")
+    (printed,) = [body for page, body in blocks("text") if page == "README.md"]
+    assert run("qmodel plan scenarios/10-quickstart.yaml", tmp_path).stdout.rstrip() == printed.rstrip()

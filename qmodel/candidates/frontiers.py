@@ -77,7 +77,7 @@ def frontier(
     """
     found = {} if known is None else known
     # a random split gives every replica its own independent share: n replicas carry n times the load of one
-    alone = np.array([item.router == "random" for item in candidates])
+    alone = np.array([item.router == "random" for item in candidates], dtype=bool)
     sizes = np.where(alone, 1, counts)
     keys = [(id(item), int(size)) for item, size in zip(candidates, sizes, strict=True)]
     new = {key: position for position, key in enumerate(keys) if key not in found}
@@ -170,7 +170,7 @@ def least_counts(
     load = unit_loads(candidates, classes)
     limit = np.array([item.max_replicas for item in candidates])
     counts = np.zeros(len(candidates), dtype=int)
-    random = np.array([item.router == "random" for item in candidates])
+    random = np.array([item.router == "random" for item in candidates], dtype=bool)
     usable = np.isfinite(load) & (np.ceil(load) <= limit)
     if (random & usable).any():
         rows = np.flatnonzero(random & usable)

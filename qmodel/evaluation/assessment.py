@@ -15,6 +15,7 @@ from qmodel.types import (
     Fleet,
     FloatArray,
     IntArray,
+    Metric,
     Pool,
     PoolRow,
     Replica,
@@ -98,11 +99,11 @@ def assess(
         stable=stable,
         feasible=stable and all(getattr(row, decided) for row in slo),
         cost_usd_per_hour=float(sum(case.pool.gpus * case.price.usd_per_gpu_hour for case in cases.values())),
-        assumptions=tuple(assumptions),
+        assumptions=(*assumptions, *_band_notes(cases)),
     )
 
 
-def wanted_metrics(classes: Sequence[RequestClass]) -> list[tuple[str, str, float | None]]:
+def wanted_metrics(classes: Sequence[RequestClass]) -> list[tuple[str, Metric, float | None]]:
     """The (class, metric, level) triples that the targets of ``classes`` ask for."""
     return [(item.name, slo.metric, slo.p) for item in classes for slo in item.slos]
 
@@ -134,6 +135,16 @@ def slo_ratios(
     )
     targets = np.array([slo.target_s for item in classes for slo in item.slos])
     return np.asarray(metrics / targets)
+
+
+def _band_notes(cases: Mapping[str, PoolCase]) -> list[str]:
+    """How far the step times of each pool can be trusted."""
+    return [
+        f"pool {name}: nine in ten measured step times lie within {band.p90:.0%} of this model ({band.level});"
+        f" confidence {band.confidence}"
+        for name, case in cases.items()
+        if (band := case.replica.step.band).p90 > 0
+    ]
 
 
 def _streams_of(pool_name: str, classes: Mapping[str, RequestClass], fleet: Fleet) -> list[Stream]:

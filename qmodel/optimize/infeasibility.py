@@ -78,7 +78,7 @@ def _nothing_fits(model: str, refused: Sequence[RefusedCandidate]) -> Diagnosis:
         text=f"model '{model}' fits on no allowed layout ({len(ranked)} tried)",
         limit="layouts" if best.refusal.kind != "gpus" else f"fleet.gpus.{best.gpu}.max_count",
         best=f"{best.gpu} {best.refusal.layout}: {best.refusal.reason}",
-        change=best.refusal.change or "allow larger layouts or a GPU type with more memory",
+        change=f"allow {best.refusal.change}" if best.refusal.change else "allow a GPU type with more memory",
     )
 
 

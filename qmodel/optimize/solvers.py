@@ -96,7 +96,7 @@ def solve_integer(program: Program, *, solver: str, mip_gap: float, time_limit_s
             answer = problem.solve(backend)
     except Exception as error:  # solvers raise anything; the cause is kept in words
         return Solved(values=None, objective=None, bound=-np.inf, outcome="error", words=str(error) or repr(error))
-    return _read(program, problem, variables, answer)
+    return _read(program, problem, variables, answer, mip_gap)
 
 
 def solve_relaxed(program: Program, *, solver: str) -> tuple[float, FloatArray] | None:
@@ -152,7 +152,7 @@ def _backend(name: str, *, mip: bool, gap: float, seconds: float) -> Any:
     return chosen(mip=mip, msg=False, gapRel=gap, timeLimit=seconds)
 
 
-def _read(program: Program, problem: Any, variables: list[Any], answer: Any) -> Solved:
+def _read(program: Program, problem: Any, variables: list[Any], answer: Any, mip_gap: float) -> Solved:
     raw = [variable.varValue for variable in variables]
     words, timed_out = _words(problem, answer)
     infeasible = "infeasible" in words.lower()
@@ -167,6 +167,8 @@ def _read(program: Program, problem: Any, variables: list[Any], answer: Any) -> 
         return Solved(values=None, objective=None, bound=-np.inf, outcome=outcome, words=f"{words}; breaks {broken[0]}")
     objective = float(program.cost @ values)
     bound = _dual_bound(problem, answer)
+    if bound is None:  # the layer hands none on: an end that no limit caused is within the gap that was asked for
+        bound = -np.inf if timed_out else objective - mip_gap * abs(objective)
     return Solved(
         values=values,
         objective=objective,
@@ -189,15 +191,15 @@ def _words(problem: Any, answer: Any) -> tuple[str, bool]:
     return words, "limit" in words.lower() or stopped
 
 
-def _dual_bound(problem: Any, answer: Any) -> float:
-    """The solver's proven bound; minus infinity where the layer does not hand it on."""
+def _dual_bound(problem: Any, answer: Any) -> float | None:
+    """The solver's proven bound; None where the layer does not hand it on."""
     stated = getattr(answer, "best_bound", None)
     if isinstance(stated, float):
         return stated
     model = getattr(problem, "solverModel", None)
     if model is not None and hasattr(model, "getInfo"):
         return float(model.getInfo().mip_dual_bound)
-    return -np.inf
+    return None
 
 
 @contextmanager

@@ -9,10 +9,10 @@ from dataclasses import dataclass, fields
 from qmodel.perf.precision import quant_family
 from qmodel.types.constants import ConstantsOverride, EngineConstants
 from qmodel.types.hardware import Confidence, Gpu, Model
-from qmodel.types.layouts import Engine
+from qmodel.types.layouts import Engine, Layout
 from qmodel.types.replica import Band
 
-__all__ = ["StepConstants", "model_class", "resolve_constants"]
+__all__ = ["StepConstants", "layout_band", "model_class", "resolve_constants"]
 
 BAND_EXACT = "exact override"
 BAND_SLICE = "GPU x engine x model slice never seen"
@@ -154,6 +154,28 @@ def resolve_constants(
     return StepConstants(
         **numbers, band=band, provenance=f"{source} x class {kind} ({constants.as_of}); band: {band.level}"
     )
+
+
+def layout_band(band: Band, layout: Layout, nodes: int, constants: EngineConstants) -> Band:
+    """The band of a layout: no fitted row has attention ranks, pipeline stages or a replica over several nodes.
+
+    Measured rows rank attention ranks against tensor parallelism no better than chance, real pipelines lose time to
+    bubbles that the model leaves out, and no collective across nodes was part of the fit.
+    """
+    unseen = [
+        name
+        for name, present in (
+            ("attention ranks", layout.dp > 1),
+            ("pipeline stages", layout.pp > 1),
+            ("several nodes", nodes > 1),
+        )
+        if present
+    ]
+    if not unseen:
+        return band
+    floor = _level(BAND_SLICE, "low", constants)
+    level = f"{' and '.join(unseen)} never fitted; {band.level}"
+    return Band(p50=max(band.p50, floor.p50), p90=max(band.p90, floor.p90), level=level, confidence="low")
 
 
 def _multiply(values: dict[str, float], factors: Mapping[str, float]) -> None:

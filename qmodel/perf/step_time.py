@@ -6,6 +6,7 @@ import numpy as np
 
 from qmodel.perf.components import Pass, PassModel, pass_model
 from qmodel.perf.lookup import constants_or_default, engine_of, gpu_of, model_of
+from qmodel.perf.step_constants import layout_band
 from qmodel.types.constants import EngineConstants
 from qmodel.types.hardware import Gpu, Model
 from qmodel.types.laws import FloatArray
@@ -224,7 +225,9 @@ def step_law(
         base_s=base_s,
         gamma_s=gamma_s,
         delta_s=float(with_chunk[1] - with_chunk[0]) / chunk,
-        band=passes.constants.band,
+        band=layout_band(
+            passes.constants.band, layout, 1 if links is None else links.nodes, constants_or_default(constants)
+        ),
         provenance=passes.constants.provenance,
     )
 

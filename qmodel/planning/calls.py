@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from qmodel.errors import Problem, ScenarioError
+from qmodel.errors import CatalogError, Problem, ScenarioError
 
 if TYPE_CHECKING:
     from qmodel.evaluation import CapacityResult, Evaluation
@@ -137,7 +139,8 @@ def evaluate(scenario: Scenario | Source, fleet: Fleet | str | Path) -> Evaluati
     from qmodel.evaluation import evaluate_fleet
     from qmodel.problem import bind
 
-    return evaluate_fleet(bind(_loaded(scenario)), _fleet(fleet))
+    with _placed_in(fleet):
+        return evaluate_fleet(bind(_loaded(scenario)), _fleet(fleet))
 
 
 def capacity(scenario: Scenario | Source, fleet: Fleet | str | Path) -> CapacityResult:
@@ -159,7 +162,8 @@ def capacity(scenario: Scenario | Source, fleet: Fleet | str | Path) -> Capacity
     from qmodel.evaluation import fleet_capacity
     from qmodel.problem import bind
 
-    return fleet_capacity(bind(_loaded(scenario)), _fleet(fleet))
+    with _placed_in(fleet):
+        return fleet_capacity(bind(_loaded(scenario)), _fleet(fleet))
 
 
 def load_fleet(source: Source) -> Fleet:
@@ -187,14 +191,19 @@ def load_fleet(source: Source) -> Fleet:
 def _checked(
     source: Source, apply: Sequence[str], set_: Mapping[str, Any] | None, catalog: Sequence[str | Path]
 ) -> tuple[Scenario | None, list[Problem]]:
-    from qmodel.problem import name_problems
+    from qmodel.catalog import load_catalog
+    from qmodel.problem import name_problems, unknown_names
     from qmodel.scenario import check_scenario
 
     checked = check_scenario(source, apply=apply, overrides=set_ or {}, catalog=catalog)
-    problems = list(checked.problems)
     if checked.scenario is not None:
-        problems += name_problems(checked.scenario)
-    return checked.scenario, problems
+        return checked.scenario, name_problems(checked.scenario)
+    try:
+        found = unknown_names(checked.tree, load_catalog(catalog), checked.problem)
+    except (CatalogError, ScenarioError) as error:  # a broken catalog file: said once, beside the schema's problems
+        found = list(error.problems) if isinstance(error, ScenarioError) else [Problem(what=str(error))]
+    problems = {str(item): item for item in (*checked.problems, *found)}
+    return None, sorted(problems.values(), key=lambda item: (item.file, item.line, item.column, item.key))
 
 
 def _loaded(scenario: Scenario | Source) -> Scenario:
@@ -207,3 +216,20 @@ def _fleet(fleet: Fleet | str | Path) -> Fleet:
     from qmodel.types import Fleet
 
     return fleet if isinstance(fleet, Fleet) else load_fleet(fleet)
+
+
+@contextmanager
+def _placed_in(fleet: Fleet | str | Path) -> Iterator[None]:
+    """Give problems of a fleet the position they have in its file, where it came from one."""
+    try:
+        yield
+    except ScenarioError as error:
+        if not isinstance(fleet, str | Path) or any(problem.file != "<fleet>" for problem in error.problems):
+            raise
+        from qmodel.scenario import check_fleet
+
+        checked = check_fleet(fleet)
+        if checked.fleet is None:  # a saved plan: it has keys but no lines
+            raise ScenarioError(replace(problem, file=str(fleet)) for problem in error.problems) from error
+        found = [checked.fleet.problem(problem.key, problem.what, problem.hint) for problem in error.problems]
+        raise ScenarioError(found) from error

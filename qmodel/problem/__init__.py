@@ -3,6 +3,7 @@
 from qmodel.problem.binding import bind, name_problems, price_of
 from qmodel.problem.fleet_files import fleet_from_file
 from qmodel.problem.instances import GpuOption, Instance, LayoutRules, Policy, Price, Profile
+from qmodel.problem.names import unknown_names
 from qmodel.problem.replicas import at_confidence, reference_lengths, replica_of, with_engine
 
 __all__ = [
@@ -19,5 +20,6 @@ __all__ = [
     "price_of",
     "reference_lengths",
     "replica_of",
+    "unknown_names",
     "with_engine",
 ]

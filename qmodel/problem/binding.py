@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +12,8 @@ from qmodel.catalog import Catalog, PriceRule, load_catalog
 from qmodel.errors import CatalogError, Problem, ScenarioError
 from qmodel.problem.demand import bind_class
 from qmodel.problem.instances import GpuOption, Instance, LayoutRules, Policy, Price, Profile
-from qmodel.types import Band, Engine, Model, Pool, Replica, RequestClass, StepLaw
+from qmodel.problem.names import unknown_names
+from qmodel.types import Band, Engine, Fabric, Model, Node, Pool, Replica, RequestClass, StepLaw, Topology
 
 if TYPE_CHECKING:
     from qmodel.scenario import Scenario
@@ -31,7 +32,9 @@ def bind(scenario: Scenario, catalog: Catalog | None = None) -> Instance:
     Raises:
         ScenarioError: names that are not known, GPUs without a price, traces that cannot be used; all at once.
     """
-    binder = _Binder(scenario, catalog or load_catalog(scenario.catalog_files))
+    known = catalog or load_catalog(scenario.catalog_files)
+    binder = _Binder(scenario, known)
+    binder.problems += unknown_names(scenario.resolved(), known, scenario.problem)
     instance = binder.instance()
     if binder.problems:
         raise ScenarioError(binder.problems)
@@ -65,7 +68,6 @@ class _Binder:
         self.catalog = catalog
         self.problems: list[Problem] = []
         self.assumptions: list[str] = []
-        self.profiled_models = {item.model for item in scenario.profiles}
         self.profiled_gpus = {item.gpu for item in scenario.profiles}
 
     def instance(self) -> Instance:
@@ -76,7 +78,7 @@ class _Binder:
             name: option for name, spec in scenario.fleet.gpus.items() if (option := self._gpu(name, spec)) is not None
         }
         profiles = self._profiles(gpus)
-        rules = self._layouts()
+        rules = self._layouts(gpus.values())
         return Instance(
             title=scenario.title or Path(scenario.file).stem,
             classes=classes,
@@ -100,15 +102,13 @@ class _Binder:
 
     def _models(self) -> dict[str, Model | None]:
         found: dict[str, Model | None] = {}
-        for name, spec in self.scenario.classes.items():
+        for spec in self.scenario.classes.values():
             if spec.model in found:
                 continue
             try:
                 found[spec.model] = self.catalog.model(spec.model, base_dir=self.scenario.base_dir)
-            except CatalogError as error:
+            except CatalogError:  # profiled, or reported by unknown_names
                 found[spec.model] = None
-                if spec.model not in self.profiled_models:
-                    self._reject_name(f"classes.{name}.model", error)
             except ScenarioError as error:
                 self.problems += error.problems
                 found[spec.model] = None
@@ -130,34 +130,23 @@ class _Binder:
         key = f"fleet.gpus.{name}"
         try:
             gpu = self.catalog.gpu(name)
-        except CatalogError as error:
-            if name not in self.profiled_gpus:
-                self._reject_name(key, error)
-                return None
-            return self._profiled_gpu(name, spec)
+        except CatalogError:
+            return self._profiled_gpu(name, spec) if name in self.profiled_gpus else None
         try:
             node = self.catalog.node(spec.node) if spec.node else self.catalog.default_node(name)
-        except CatalogError as error:
-            self._reject_name(f"{key}.node", error)
+            fabric_name = spec.fabric or node.nic_fabric
+            fabric = self.catalog.fabric(fabric_name) if fabric_name else None
+            topology = self.catalog.topology(spec.topology or "rail-fat-tree")
+        except CatalogError:  # reported by unknown_names
             return None
         if node.gpu != gpu.name:
             self._reject(f"{key}.node", f"node '{node.name}' has {node.gpu} GPUs", f"default: '{self._default(name)}'")
-        fabric_name = spec.fabric or node.nic_fabric
-        fabric = topology = None
-        try:
-            fabric = self.catalog.fabric(fabric_name) if fabric_name else None
-        except CatalogError as error:
-            self._reject_name(f"{key}.fabric", error)
-        try:
-            topology = self.catalog.topology(spec.topology or "rail-fat-tree")
-        except CatalogError as error:
-            self._reject_name(f"{key}.topology", error)
         price = self._price(name, spec, in_catalog=True)
         if price is None:
             return None
         engine = self._engine(name, gpu_known=True)
-        if node.confidence == "low":
-            self.assumptions.append(f"{name}: node {node.name}, of low confidence in the catalog")
+        self.assumptions.append(_hardware_note(name, node, fabric, topology))
+        self.assumptions.append(f"{name}: {_engine_note(engine)}")
         if gpu.constants_status != "fitted":
             self.assumptions.append(f"{name}: step-time constants are {_STATUS[gpu.constants_status]}")
         return GpuOption(
@@ -220,7 +209,8 @@ class _Binder:
             try:
                 engine = self.catalog.engine(name, self.catalog.gpu(gpu_name), version)
             except CatalogError as error:
-                self._reject_name("engine.version" if version and "version" in str(error) else "engine.name", error)
+                if version is not None and "version" in str(error):
+                    self._reject_name("engine.version", error)
         return replace(engine, **settings)
 
     def _profiles(self, gpus: Mapping[str, GpuOption]) -> dict[tuple[str, str], tuple[Profile, ...]]:
@@ -250,13 +240,13 @@ class _Binder:
             self._reject(f"profiles[{index}].gpu", f"'{spec.gpu}' is not in fleet.gpus", f"did you mean '{near[0]}'?")
         self.assumptions.append(f"the profile of {spec.model} on {spec.gpu} is not used: fleet.gpus leaves it out")
 
-    def _layouts(self) -> LayoutRules:
+    def _layouts(self, gpus: Iterable[GpuOption]) -> LayoutRules:
         spec, usual = self.scenario.layouts, LayoutRules()
         precisions = ("auto",) if spec.precision == "auto" else tuple(spec.precision)
         for name in precisions:
             if name != "auto":
                 self.assumptions.append(f"precision {name} is allowed: its effect on answer quality is not modelled")
-        return LayoutRules(
+        rules = LayoutRules(
             tp=usual.tp if spec.tp == "auto" else spec.tp,
             pp=usual.pp if spec.pp == "auto" else spec.pp,
             ep=spec.ep,
@@ -264,6 +254,37 @@ class _Binder:
             cp=usual.cp if spec.cp == "auto" else spec.cp,
             precisions=precisions,
         )
+        if any(option.gpu is not None for option in gpus):
+            self.assumptions.append(_layouts_note(rules))
+        return rules
+
+
+def _hardware_note(name: str, node: Node, fabric: Fabric | None, topology: Topology | None) -> str:
+    doubt = ", of low confidence in the catalog" if node.confidence == "low" else ""
+    joined = f" joined by {fabric.name} ({topology.name})" if fabric is not None and topology is not None else ""
+    return f"{name}: {node.gpus_per_node} per node ({node.name}{doubt}){joined}"
+
+
+def _layouts_note(rules: LayoutRules) -> str:
+    experts = "whole experts or slices" if rules.ep == "auto" else f"ep {_listed(rules.ep)}"
+    ranks = "attention ranks for latent-attention models" if rules.dp == "auto" else f"dp {_listed(rules.dp)}"
+    return (
+        f"layouts tried: tp {_listed(rules.tp)} x pp {_listed(rules.pp)}, {experts}, {ranks};"
+        " no separate prefill and decode pools"
+    )
+
+
+def _listed(degrees: Iterable[int]) -> str:
+    return ", ".join(map(str, degrees))
+
+
+def _engine_note(engine: Engine) -> str:
+    version = f" {engine.version}" if engine.version else ""
+    return (
+        f"{engine.name}{version}, up to {engine.max_num_seqs} sequences and {engine.max_batched_tokens} tokens a step,"
+        f" {engine.gpu_memory_utilization:.1%} of the memory, {engine.watermark:.0%} of it kept free at admission"
+        f" ({engine.admission}), KV type {engine.kv_dtype}, router {engine.router}"
+    )
 
 
 _TYPO = 0.8  # similarity from which a name counts as misspelt; H100 and A100 are 0.75 alike

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from qmodel.queueing.drain import DrainRun, drain, pool_tokens
+from qmodel.queueing.batch_engine import DrainRun, drain, pool_tokens
 from qmodel.queueing.interleaving import interleaved_lengths
 from qmodel.types.fleets import Overload
 from qmodel.types.laws import FloatArray, Lengths

@@ -48,6 +48,7 @@ class KernelLaw:
         centre_s: kernel means, shape (C, M).
         spread_s: standard deviations, shape (C, M), positive.
         skew: skewness, shape (C, M), positive.
+        ceiling_s: no value lies above it, shape (C,); None: no such limit.
         plain: leading kernels that carry all the weight in rows where the others have none; None: all of them.
     """
 
@@ -55,6 +56,7 @@ class KernelLaw:
     centre_s: FloatArray
     spread_s: FloatArray
     skew: FloatArray
+    ceiling_s: FloatArray | None = None
     plain: int | None = None
 
     @property
@@ -76,7 +78,8 @@ class KernelLaw:
     def quantile(self, p: float) -> FloatArray:
         """The time that a share ``p`` does not exceed, s, shape (C,)."""
         if self.plain is None:
-            return self._quantile(p)
+            found = self._quantile(p)
+            return found if self.ceiling_s is None else np.minimum(found, self.ceiling_s)
         values = np.empty(self.weight.shape[0])
         full = self.weight[:, self.plain :].sum(axis=1) > 0.0
         for rows, kernels in ((full, self.weight.shape[1]), (~full, self.plain)):

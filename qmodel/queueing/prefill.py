@@ -109,7 +109,7 @@ def backlog(
     prompt = work.lengths.prompt
     level, batch, tau = _batch_levels(replica, work, seen)
     budget = np.maximum(replica.max_batched_tokens - np.minimum(batch, full_budget_batch(replica, work)), 1.0)
-    cell = _reach(replica, prompt, rate_rps, tau, budget) / _CELLS
+    cell = _reach(replica, prompt, rate_rps, tau, budget) / (_CELLS - 2)
     wave = 1.0 - np.fft.rfft(_on_lattice(prompt, cell), 2 * _CELLS, axis=1)
     steps, windows = _steps(replica, prompt, rate_rps, cell, tau, budget, np.broadcast_to(evenness, rate_rps.shape))
     law, mass = _stationary(rate_rps, cell, wave, budget, windows)

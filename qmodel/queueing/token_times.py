@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from qmodel.types import FloatArray, Replica
 
 __all__ = ["Pace", "left_behind_s", "pace", "time_per_token", "time_to_token"]
 
+_MOST_FEEDBACK = 0.8  # above it the token budget, not the arrivals, sets how long steps get
 _BOUND = 2.3  # spreads of the pace between its mean and its slowest: a 99th percentile does not pass it
 _NOTICEABLE = 1e-4  # probability of waiting from which completion percentiles carry it as nodes
 
@@ -29,6 +30,7 @@ class Pace:
         memory_s: time over which the batch forgets, shape (C,).
         step_s: mean step, shape (C,).
         met_step_s: mean of the step that an arrival falls into, shape (C,).
+        longest_s: step with a full budget, shape (C,).
         second, third: arrival rate of one replica times E[(delta P)^k] for k = 2, 3, shapes (C,).
     """
 
@@ -39,6 +41,7 @@ class Pace:
     memory_s: FloatArray
     step_s: FloatArray
     met_step_s: FloatArray
+    longest_s: FloatArray
     second: FloatArray
     third: FloatArray
 
@@ -72,10 +75,11 @@ def pace(
     return Pace(
         token_s=token,
         busy=busy,
-        feedback=busy * (1.0 - np.asarray(evenness)),
+        feedback=np.minimum(busy * (1.0 - np.asarray(evenness)), _MOST_FEEDBACK),
         variance=np.minimum(seen.tau_variance, ((top - seen.tau_mean_s) / _BOUND) ** 2),
         memory_s=seen.memory_s,
         step_s=step,
+        longest_s=longest,
         met_step_s=np.minimum(spread / (1.0 - busy**2) / step, longest),
         second=rate_rps * delta**2 * p2,
         third=rate_rps * delta**3 * p3,
@@ -108,7 +112,8 @@ def time_per_token(run: Pace, bands: FloatArray, left_s: FloatArray) -> KernelLa
         return None
     weight, steps = bands[0][kept] / bands[0][kept].sum(), np.maximum(bands[1][kept] - 1.0, 0.5)
     centre, variance, third = _given_steps(run, steps, left_s)
-    return _kernels(np.broadcast_to(weight, centre.shape), centre / steps, variance / steps**2, third / steps**3)
+    law = _kernels(np.broadcast_to(weight, centre.shape), centre / steps, variance / steps**2, third / steps**3)
+    return replace(law, ceiling_s=run.longest_s)
 
 
 def time_to_token(
@@ -168,7 +173,8 @@ def _given_steps(run: Pace, steps: FloatArray, left_s: FloatArray) -> tuple[Floa
     drift = run.variance[:, None] * kept * (steps / free) ** 2
     window = elapsed + run.step_s[:, None]
     second, third = run.second[:, None], run.third[:, None]
-    mean = elapsed + np.maximum(left_s[:, None] / free, -0.5 * elapsed)
+    ceiling = run.longest_s[:, None] * steps  # no step is longer than one with a full budget
+    mean = np.minimum(elapsed + left_s[:, None] / free, ceiling)
     variance = drift + second * window / free**2
     skewed = 2.0 * drift**2 / np.maximum(elapsed, 1e-300) + window * (third / free**3 + 3.0 * second**2 / free**4)
     return mean, variance, skewed

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 import numpy as np
@@ -56,7 +55,7 @@ def test_the_grid_of_a_large_shared_chain_matches_the_sum_over_all_states(replic
     found = solve(replica, work, [rate], [replicas], "jsq")
     batch, p_wait = every_state(replica, work, rate, replicas)
     assert float(found.mean_batch[0]) == pytest.approx(batch, rel=2e-4)
-    assert math.log(float(found.p_wait[0])) == pytest.approx(math.log(p_wait), abs=0.02 + 1e-3 * abs(math.log(p_wait)))
+    assert float(found.p_wait[0]) == pytest.approx(p_wait, rel=0.03, abs=1e-12)
 
 
 def every_state(replica: Replica, work: Work, rate: float, replicas: int) -> tuple[float, float]:

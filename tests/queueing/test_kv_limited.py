@@ -1,0 +1,125 @@
+"""Memory limits: what fits, what waits, what is refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from qmodel.queueing import pool, utilisation
+from qmodel.queueing.kv_limited import memory_limit, recomputed_share, sequences_running, share_blocked
+from qmodel.queueing.work import pooled_work
+from qmodel.types import Law, Lengths, Stream
+from tests.queueing.llm_cases import reasoning_70b, small
+from tests.step_engine import simulate
+
+
+def test_constant_requests_hold_prompt_and_half_the_output() -> None:
+    replica, stream = small(kv_tokens=40_000.0, watermark=0.0)
+    stream = replace(stream, lengths=Lengths.independent(Law.constant(100), Law.constant(200)))
+    limit = memory_limit(replica, pooled_work(replica, [stream]))
+    assert limit is not None
+    assert limit.fits == pytest.approx(40_000 / 200)
+    # ages are uniform on 0..200: variance 200^2 / 12 per sequence
+    assert limit.spread == pytest.approx((40_000 * 200**2 / 12 / 200**3) ** 0.5, rel=1e-3)
+
+
+def test_fixed_tokens_and_slope_count_for_memory_alone() -> None:
+    replica, stream = small(kv_tokens=40_000.0)
+    plain, heavy = (
+        pooled_work(item, [stream]) for item in (replica, replace(replica, kv_slope=0.5, kv_fixed_tokens=1000.0))
+    )
+    assert heavy.held == pytest.approx(0.5 * plain.held + 1000.0)
+    assert heavy.context == plain.context
+
+
+def test_reserving_the_output_holds_more_and_never_recomputes() -> None:
+    replica, stream = small(kv_tokens=40_000.0)
+    reserving = replace(replica, admission="no_evict")
+    assert pooled_work(reserving, [stream]).held > pooled_work(replica, [stream]).held
+    assert recomputed_share(reserving, pooled_work(reserving, [stream])) == 0.0
+
+
+def test_a_larger_watermark_recomputes_less() -> None:
+    replica, stream = small(kv_tokens=40_000.0)
+    shares = [
+        recomputed_share(replace(replica, watermark=w), pooled_work(replica, [stream])) for w in (0.0, 0.02, 0.05, 0.1)
+    ]
+    assert shares[0] == pytest.approx(0.9)
+    assert shares == sorted(shares, reverse=True)
+
+
+def test_running_sequences_saturate_at_the_number_that_fits() -> None:
+    replica, stream = reasoning_70b(519_500.0)
+    limit = memory_limit(replica, pooled_work(replica, [stream]))
+    assert limit is not None
+    running = sequences_running(limit, np.array([1.0, 50.0, limit.fits, 1000.0]))
+    assert running[0] == pytest.approx(1.0)
+    assert running[1] == pytest.approx(50.0, rel=1e-3)
+    assert limit.fits - limit.spread < running[2] < limit.fits
+    assert running[3] == pytest.approx(limit.fits)
+    blocked = share_blocked(limit, np.array([1.0, limit.fits, 1000.0]))
+    assert blocked[0] < 1e-9 and 0.4 < blocked[1] < 0.6 and blocked[2] == 1.0
+
+
+def test_ample_memory_changes_nothing() -> None:
+    replica, stream = reasoning_70b()
+    ample = replace(replica, kv_tokens=1e8)
+    free, roomy = pool(replica, [stream], 7)["reason"], pool(ample, [stream], 7)["reason"]
+    assert roomy.completion.quantile(0.95) == pytest.approx(free.completion.quantile(0.95), rel=1e-6)
+    assert roomy.ttft.quantile(0.99) == pytest.approx(free.ttft.quantile(0.99), rel=1e-6)
+    assert utilisation(ample, [stream], [7], [1.0])[0] == pytest.approx(utilisation(replica, [stream], [7], [1.0])[0])
+
+
+def test_memory_makes_seven_replicas_miss_and_eight_meet() -> None:
+    # simulated, three seeds: 16 % of requests wait over 2 s at 7 replicas, 0.4 % at 8; p99 TTFT 110 s and 0.14 s
+    replica, stream = reasoning_70b(519_500.0)
+    seven, eight, nine = (pool(replica, [stream], n) for n in (7, 8, 9))
+    assert seven["reason"].ttft.quantile(0.99) > 20.0
+    assert eight["reason"].ttft.quantile(0.99) == pytest.approx(0.1375, rel=0.15)
+    assert nine["reason"].ttft.quantile(0.99) == pytest.approx(0.122, rel=0.05)
+    assert eight["reason"].tpot.mean == pytest.approx(0.0270, rel=0.02)
+    assert eight["reason"].completion.quantile(0.95) == pytest.approx(410.0, rel=0.02)
+    assert nine["reason"].completion.quantile(0.95) == pytest.approx(368.0, rel=0.02)
+    assert float(seven.p_wait or 0.0) > 0.05
+    assert 0.001 < float(eight.p_wait or 0.0) < 0.02
+
+
+def test_too_little_memory_is_an_overload_with_numbers() -> None:
+    replica, stream = reasoning_70b(519_500.0)
+    prediction = pool(replica, [stream], 5)
+    assert not prediction.stable and not prediction
+    overload = prediction.overload
+    assert overload is not None and overload.kind == "kv"
+    assert overload.value == 2.0 and overload.limit < 2.0
+    assert "88.1 sequences" in overload.reason and "at least 7" in overload.reason
+    with pytest.raises(KeyError, match="KV memory"):
+        prediction["reason"]
+
+
+def test_a_request_longer_than_the_pool_is_an_overload() -> None:
+    replica, stream = reasoning_70b(15_000.0)
+    overload = pool(replica, [stream], 100).overload
+    assert overload is not None and overload.kind == "length"
+    assert overload.limit == pytest.approx(0.95 * 15_000.0)
+    assert overload.value > overload.limit
+    assert np.isinf(utilisation(replica, [stream], [100], [1.0])[0])
+
+
+def test_without_a_watermark_only_part_of_the_capacity_is_planned() -> None:
+    replica, stream = reasoning_70b(519_500.0)
+    kept, bare = (utilisation(item, [stream], [8], [1.0])[0] for item in (replica, replace(replica, watermark=0.0)))
+    assert bare > 1.1 * kept
+
+
+@pytest.mark.parametrize("kv_tokens", [30_000.0, 60_000.0])
+def test_mean_times_match_the_step_engine_below_memory_saturation(kv_tokens: float) -> None:
+    replica, stream = small(kv_tokens=kv_tokens, watermark=0.05)
+    load = 0.6 / float(utilisation(replica, [stream], [1], [1.0])[0])
+    offered = Stream(name="chat", rate_rps=stream.rate_rps * load, lengths=stream.lengths)
+    predicted = pool(replica, [offered], 1)
+    simulated = simulate(replica, [offered], requests=30_000, seed=3)
+    assert predicted["chat"].tpot.mean == pytest.approx(simulated.classes["chat"].tpot_s.mean(), rel=0.04)
+    assert predicted["chat"].completion.mean == pytest.approx(simulated.classes["chat"].completion_s.mean(), rel=0.05)
+    assert predicted.kv_fill == pytest.approx(simulated.kv_fill, rel=0.08)

@@ -1,0 +1,74 @@
+"""Laws on grids and kernel mixtures against scipy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from qmodel.queueing.percentiles import GridLaw, KernelLaw, delayed, wait_nodes
+from qmodel.queueing.work import bands
+
+
+def kernels(*parts: tuple[float, float, float, float]) -> KernelLaw:
+    weight, centre, spread, skew = (np.array([values]) for values in zip(*parts, strict=True))
+    return KernelLaw(weight=weight, centre_s=centre, spread_s=spread, skew=skew)
+
+
+@pytest.mark.parametrize("shape", [1.0, 4.0, 50.0])
+@pytest.mark.parametrize("p", [0.5, 0.9, 0.99])
+def test_one_kernel_is_nearly_a_gamma_law(shape: float, p: float) -> None:
+    law = kernels((1.0, 3.0, 3.0 / shape**0.5, 2.0 / shape**0.5))
+    assert float(law.quantile(p)[0]) == pytest.approx(stats.gamma.ppf(p, shape, scale=3.0 / shape), rel=0.015)
+
+
+def test_a_kernel_without_skew_is_normal() -> None:
+    law = kernels((1.0, 10.0, 2.0, 1e-3))
+    assert float(law.quantile(0.95)[0]) == pytest.approx(stats.norm.ppf(0.95, 10.0, 2.0), rel=1e-3)
+
+
+def test_a_mixture_has_the_mean_and_the_quantile_of_its_parts() -> None:
+    law = kernels((0.9, 1.0, 0.01, 1e-3), (0.1, 5.0, 0.01, 1e-3))
+    assert float(law.mean_s[0]) == pytest.approx(1.4)
+    assert float(law.quantile(0.5)[0]) == pytest.approx(1.0, rel=0.01)
+    assert float(law.quantile(0.95)[0]) == pytest.approx(5.0, rel=0.01)
+
+
+def test_a_wait_adds_its_exponential_tail() -> None:
+    times = np.linspace(0.0, 0.011, 200)[None, :]
+    delay = GridLaw(mean_s=np.array([0.01]), times_s=times, cdf=(times >= 0.01).astype(float))
+    law = delayed(delay, np.array([0.2]), np.array([3.0]), np.array([1.0]))
+    assert float(law.mean_s[0]) == pytest.approx(0.01 + 0.2 * 3.0)
+    assert float(law.quantile(0.5)[0]) == pytest.approx(0.01, rel=0.02)
+    assert float(law.quantile(0.99)[0]) == pytest.approx(0.01 + 3.0 * np.log(0.2 / 0.01), rel=0.01)
+
+
+def test_no_wait_leaves_the_delay() -> None:
+    times = np.linspace(0.0, 1.0, 50)[None, :]
+    delay = GridLaw(mean_s=np.array([0.5]), times_s=times, cdf=times)
+    law = delayed(delay, np.array([0.0]), np.array([0.0]), np.array([1.0]))
+    assert float(law.quantile(0.9)[0]) == pytest.approx(0.9)
+
+
+@pytest.mark.parametrize("scv", [0.4, 1.0, 4.0])
+def test_wait_bands_keep_the_mean_and_most_of_the_spread(scv: float) -> None:
+    share, mean, variance = wait_nodes(np.array([2.0]), np.array([scv]))
+    assert share.sum() == pytest.approx(1.0)
+    assert float(mean[0] @ share) == pytest.approx(2.0)
+    second = float((mean[0] ** 2 + variance[0]) @ share)
+    assert second - 4.0 == pytest.approx(4.0 * scv, rel=0.2)
+
+
+def test_bands_keep_mean_and_variance() -> None:
+    values = np.arange(1.0, 2001.0)
+    weights = np.exp(-values / 300.0)
+    weights /= weights.sum()
+    mass, mean, within = bands(values, weights, 32)
+    assert mass.size <= 32
+    assert mass @ mean == pytest.approx(weights @ values)
+    assert mass @ (mean**2 + within) == pytest.approx(weights @ values**2)
+
+
+def test_a_single_atom_is_one_band_without_spread() -> None:
+    mass, mean, within = bands(np.array([7.0]), np.array([1.0]))
+    assert (mass.tolist(), mean.tolist(), within.tolist()) == ([1.0], [7.0], [0.0])

@@ -1,0 +1,74 @@
+"""Predictions against step-level simulations: stored runs, and random pools simulated here."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from qmodel.queueing import Replica, pool, utilisation
+from qmodel.types import Lengths, Router, Stream
+from qmodel.workload import lognormal_law
+from tests.queueing.llm_cases import linear, runs
+from tests.step_engine import simulate
+
+# mean |error| over the stored runs up to 80 % load: TTFT, TPOT and completion means, then their 95th percentiles
+LIMITS = {
+    "single class, random split": (0.035, 0.01, 0.015, 0.04, 0.03, 0.02),
+    "join-shortest-queue": (0.01, 0.005, 0.01, 0.015, 0.015, 0.015),
+}
+
+
+@pytest.mark.parametrize("group", LIMITS)
+def test_predictions_match_the_stored_runs(group: str) -> None:
+    errors = defaultdict(list)
+    for run in runs():
+        if run.group != group or run.rho > 0.8 or run.config.startswith("D_"):
+            continue
+        found = pool(run.replica, [run.stream], run.replicas, run.router)["a"]
+        for metric, item in (("ttft", found.ttft), ("tpot", found.tpot), ("e2e", found.completion)):
+            errors[metric, "mean"].append(item.mean / run.measured_s[metric, "mean"] - 1.0)
+            errors[metric, "p95"].append(item.quantile(0.95) / run.measured_s[metric, "p95"] - 1.0)
+    mean = [
+        float(np.mean(np.abs(errors[metric, stat]))) for stat in ("mean", "p95") for metric in ("ttft", "tpot", "e2e")
+    ]
+    assert all(found <= limit for found, limit in zip(mean, LIMITS[group], strict=True)), mean
+
+
+def random_pool(seed: int) -> tuple[Replica, list[Stream], int, Router]:
+    """A pool of one to four replicas with one or two classes at 30 to 80 % of its capacity."""
+    rng = np.random.default_rng(seed)
+    replica = Replica(
+        step=linear(rng.uniform(5, 20), rng.uniform(0.02, 0.2), rng.uniform(1e-5, 1e-4), rng.uniform(0.02, 0.12)),
+        max_num_seqs=int(rng.choice([32, 64, 256])),
+        max_batched_tokens=int(rng.choice([2048, 8192])),
+    )
+    streams = [
+        Stream(
+            name=name,
+            rate_rps=float(rng.uniform(0.5, 2.0)),
+            lengths=Lengths.independent(
+                lognormal_law(float(rng.uniform(100, 1500)), float(rng.uniform(0.2, 1.0)), maximum=8000),
+                lognormal_law(float(rng.uniform(50, 500)), float(rng.uniform(0.2, 1.0)), maximum=4000),
+            ),
+        )
+        for name in ("a", "b")[: int(rng.integers(1, 3))]
+    ]
+    replicas, router = int(rng.integers(1, 5)), rng.choice(["random", "jsq"])
+    factor = float(rng.uniform(0.3, 0.8)) / float(utilisation(replica, streams, [replicas], [1.0])[0])
+    loaded = [replace(item, rate_rps=item.rate_rps * factor) for item in streams]
+    return replica, loaded, replicas, "jsq" if router == "jsq" else "random"
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_means_of_random_pools_match_the_step_engine(seed: int) -> None:
+    replica, streams, replicas, router = random_pool(seed)
+    predicted = pool(replica, streams, replicas, router)
+    simulated = simulate(replica, streams, replicas=replicas, router=router, requests=20_000, seed=seed)
+    assert predicted.mean_batch == pytest.approx(simulated.mean_batch, rel=0.06)
+    for stream in streams:
+        found, measured = predicted[stream.name], simulated.classes[stream.name]
+        assert found.tpot.mean == pytest.approx(measured.tpot_s.mean(), rel=0.05)
+        assert found.completion.mean == pytest.approx(measured.completion_s.mean(), rel=0.05)
