@@ -62,7 +62,11 @@ def test_python_blocks_of_the_pages_run(page: str, body: str, monkeypatch: pytes
     monkeypatch.chdir(tmp_path)
     for name in ("scenarios", "tests"):
         (tmp_path / name).symlink_to(ROOT / name)
-    exec(compile(body, page, "exec"), {"__name__": "__page__"})
+    if body.lstrip().startswith(">>>"):
+        session = doctest.DocTestParser().get_doctest(body, {}, page, page, 0)
+        assert doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(session).failed == 0
+    else:
+        exec(compile(body, page, "exec"), {"__name__": "__page__"})
 
 
 @pytest.mark.parametrize("page", sorted({page for page, _ in blocks("sh")}))

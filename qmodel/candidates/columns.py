@@ -9,13 +9,14 @@ from itertools import combinations
 import numpy as np
 
 from qmodel.candidates.enumeration import Candidate
-from qmodel.candidates.frontiers import frontier, least_counts, unit_loads
-from qmodel.types import FloatArray, RequestClass
+from qmodel.candidates.frontiers import feasible_at, frontier, least_counts, unit_loads
+from qmodel.types import FloatArray, IntArray, RequestClass
 
 __all__ = ["Column", "ColumnSet", "columns_for_model"]
 
 _MOST_CLASSES = 4  # classes in one mix
 _ALL_SIZES = 12  # up to here every count becomes a column; beyond, a spread of counts
+_NO_LOAD = 1e-6  # of the largest stable load: only the hardware speaks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -55,7 +56,8 @@ class ColumnSet:
             model with one class the columns are the whole problem.
         least: for each class alone, the least count of each candidate (0: it cannot), by candidate position.
         candidates: all candidates of the model, positions as in ``least``.
-        ratios: for each class alone, an upper bound on the share of its demand one replica carries.
+        ratios: for each class alone, an upper bound on the share of its demand that one replica carries in a pool
+            of any count that is useful, shape (J,); where the model has several classes, in a pool of any count.
     """
 
     columns: tuple[Column, ...]
@@ -65,12 +67,18 @@ class ColumnSet:
     ratios: Mapping[str, FloatArray]
 
 
-def columns_for_model(candidates: Sequence[Candidate], classes: Sequence[RequestClass]) -> ColumnSet:
+def columns_for_model(
+    candidates: Sequence[Candidate], classes: Sequence[RequestClass], *, every_count: bool = False
+) -> ColumnSet:
     """Columns for the classes of one model: each alone, and all mixes of up to four in proportion to their demand.
+
+    A count that costs more than the cheapest pool for the same classes is left out. That is right only while
+    nothing else competes for the GPUs of that pool.
 
     Args:
         candidates: pools that serve the model.
         classes: its classes.
+        every_count: leave no count out, because stock may take the cheapest pool away.
     """
     columns: list[Column] = []
     least: dict[str, tuple[int, ...]] = {}
@@ -79,13 +87,14 @@ def columns_for_model(candidates: Sequence[Candidate], classes: Sequence[Request
     best_alone: dict[str, float] = {}
     for size in range(1, min(len(classes), _MOST_CLASSES) + 1):
         for mix in combinations(classes, size):
-            budget = sum(best_alone.get(item.name, np.inf) for item in mix) if size > 1 else np.inf
-            found = _direction(candidates, mix, budget)
+            budget = np.inf if size == 1 else sum(best_alone[item.name] for item in mix)
+            found = _direction(candidates, mix, budget, every_count=every_count)
             columns += found.columns
             complete = complete and found.complete
             if size == 1:
                 name = mix[0].name
-                least[name], ratios[name] = tuple(int(n) for n in found.least), found.ratios
+                least[name] = tuple(int(n) for n in found.least)
+                ratios[name] = found.ratios if len(classes) == 1 else _top_ratios(candidates, mix)
                 best_alone[name] = found.best_usd_per_hour
     return ColumnSet(
         columns=tuple(columns), complete=complete, least=least, candidates=tuple(candidates), ratios=ratios
@@ -95,65 +104,91 @@ def columns_for_model(candidates: Sequence[Candidate], classes: Sequence[Request
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Direction:
     columns: list[Column]
-    least: np.ndarray[tuple[int], np.dtype[np.int64]]
+    least: IntArray
     ratios: FloatArray
     best_usd_per_hour: float
     complete: bool
 
 
-def _direction(candidates: Sequence[Candidate], mix: Sequence[RequestClass], budget: float) -> _Direction:
+def _direction(
+    candidates: Sequence[Candidate], mix: Sequence[RequestClass], budget: float, *, every_count: bool
+) -> _Direction:
     """Columns of one mix. A count is kept while it could still be part of a cheapest fleet."""
     cost = np.array([item.cost_usd_per_hour for item in candidates])
     known: dict[tuple[int, int], tuple[float, float]] = {}
     least = least_counts(candidates, mix, known)
-    load = unit_loads(candidates, mix)
-    alone = np.where(least > 0, cost * least, np.inf)
-    best = min(float(alone.min(initial=np.inf)), budget)
-    # serving the rest of the demand costs at least this much per unit of load
-    cheapest = float(np.min(cost * np.where(np.isfinite(load), load, np.inf), initial=np.inf))
-    positions, counts, complete = [], [], True
-    for position, item in enumerate(candidates):
-        if not np.isfinite(load[position]):
-            continue
-        most = int(least[position]) or item.max_replicas
-        if np.isfinite(best):
-            most = min(most, int(np.floor(best / cost[position] * (1 + 1e-9))))
-        sizes = np.arange(1, most + 1) if most <= _ALL_SIZES else _spread(most)
-        complete = complete and most <= _ALL_SIZES
-        carried = np.minimum(sizes / load[position], 1.0)
-        useful = cost[position] * sizes + (1.0 - carried) * cheapest <= best * (1 + 1e-9)
-        positions += [position] * int(useful.sum())
-        counts += sizes[useful].tolist()
-    found = frontier([candidates[p] for p in positions], mix, np.array(counts, dtype=int), known) if positions else None
+    best = float(np.where(least > 0, cost * least, np.inf).min(initial=np.inf))
+    counts = _useful_counts(candidates, mix, least, np.inf if every_count else min(best, budget))
+    cases = [
+        (position, count) for position, sizes in enumerate(counts) for count in _tried(candidates[position], sizes)
+    ]
     columns = []
     ratios = np.zeros(len(candidates))
-    if found is not None:
-        for position, count, low, high in zip(positions, counts, found.low, found.high, strict=True):
-            ratios[position] = max(ratios[position], float(high) / count)
+    if cases:
+        sizes = np.array([count for _, count in cases])
+        found = frontier([candidates[position] for position, _ in cases], mix, sizes, known)
+        for (position, count), low, high in zip(cases, found.low.tolist(), found.high.tolist(), strict=True):
+            ratios[position] = max(ratios[position], high / count)
             if low > 0:
-                share, upper = min(float(low), 1.0), min(float(high), 1.0)
-                if count == least[position]:
-                    share = upper = 1.0
+                whole = count == least[position]
                 columns.append(
                     Column(
                         candidate=candidates[position],
-                        replicas=int(count),
-                        shares={item.name: share for item in mix},
-                        upper={item.name: upper for item in mix},
+                        replicas=count,
+                        shares={item.name: 1.0 if whole else min(low, 1.0) for item in mix},
+                        upper={item.name: 1.0 if whole else min(high, 1.0) for item in mix},
                     )
                 )
     return _Direction(
         columns=_undominated(columns),
         least=least,
         ratios=ratios,
-        best_usd_per_hour=float(alone.min(initial=np.inf)),
-        complete=complete,
+        best_usd_per_hour=best,
+        complete=all(item.router == "random" or n <= _ALL_SIZES for item, n in zip(candidates, counts, strict=True)),
     )
 
 
-def _spread(most: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+def _useful_counts(
+    candidates: Sequence[Candidate], mix: Sequence[RequestClass], least: IntArray, budget: float
+) -> list[int]:
+    """The largest count of each candidate that could be part of a fleet within the budget; 0: none is."""
+    cost = np.array([item.cost_usd_per_hour for item in candidates])
+    load = unit_loads(candidates, mix)
+    able = np.isfinite(load)
+    rows = np.flatnonzero(able & (least == 0))
+    if rows.size:  # not even next to no load: no count helps
+        ones = np.ones(rows.size, dtype=int)
+        able[rows] = feasible_at([candidates[row] for row in rows.tolist()], mix, ones, _NO_LOAD / load[rows]) <= 1.0
+    # serving the rest of the demand costs at least this much per unit of load
+    cheapest = float(np.min(cost[able] * load[able], initial=np.inf))
+    useful = []
+    for position, item in enumerate(candidates):
+        most = (int(least[position]) or item.max_replicas) if able[position] else 0
+        if most and np.isfinite(budget):
+            sizes = np.arange(1, min(most, int(budget / cost[position] * (1 + 1e-9))) + 1)
+            rest = (1.0 - np.minimum(sizes / load[position], 1.0)) * cheapest
+            most = int(np.count_nonzero(cost[position] * sizes + rest <= budget * (1 + 1e-9)))
+        useful.append(most)
+    return useful
+
+
+def _tried(candidate: Candidate, most: int) -> list[int]:
+    """Counts that become columns: one where pools of any count carry in proportion to it, else all or a spread."""
+    if candidate.router == "random":
+        return [1] if most else []
+    return list(range(1, most + 1)) if most <= _ALL_SIZES else _spread(most)
+
+
+def _top_ratios(candidates: Sequence[Candidate], mix: Sequence[RequestClass]) -> FloatArray:
+    """Share of the demand that one replica carries in the largest pool in stock: no smaller pool carries more each."""
+    sizes = np.array([1 if item.router == "random" else item.max_replicas for item in candidates])
+    return np.asarray(frontier(candidates, mix, sizes).high / sizes)
+
+
+def _spread(most: int) -> list[int]:
     """A spread of counts with the small ones and the largest, for pools too large to try every count."""
-    return np.unique(np.concatenate([[1, 2, 3, 4], np.round(np.geomspace(5, most, 6)), [most - 1, most]]).astype(int))
+    sizes = np.concatenate([[1, 2, 3, 4], np.round(np.geomspace(5, most, 6)), [most - 1, most]])
+    return [int(size) for size in np.unique(sizes)]
 
 
 def _undominated(columns: list[Column]) -> list[Column]:

@@ -17,6 +17,8 @@ from qmodel.types import FloatArray, RequestClass
 
 __all__ = ["Choice", "ShadowPrice", "choose"]
 
+Outcome = Literal["solved", "infeasible", "unsettled", "time", "error"]
+_WITHOUT: Mapping[str, Outcome] = {"infeasible": "unsettled", "time": "time"}  # by what the master ended with
 _COLUMN_GAP = 1e-6  # the master is small: solve it to the end, so that its gap is its own
 
 
@@ -41,18 +43,26 @@ class Choice:
 
     Attributes:
         chosen: columns with their counts, at least 1; empty where there is no fleet.
-        outcome: ``solved``, ``infeasible``, ``time`` or ``error``.
+        outcome: ``solved``; ``infeasible``: no fleet exists; ``unsettled``: no fleet of these columns, others
+            are not ruled out; ``time`` or ``error``.
         bound_usd_per_hour: on every fleet; minus infinity where none was found.
         columns_bound_usd_per_hour: on fleets made of these columns.
         words: the solver's own, kept for diagnosis.
     """
 
     chosen: tuple[tuple[Column, int], ...]
-    outcome: Literal["solved", "infeasible", "time", "error"]
+    outcome: Outcome
     bound_usd_per_hour: float
     columns_bound_usd_per_hour: float
     prices: tuple[ShadowPrice, ...]
     words: str
+
+    def fits(self, stock: Mapping[str, int]) -> bool:
+        """Whether the chosen pools take no more GPUs of any type than there are."""
+        return all(
+            sum(column.gpus * count for column, count in self.chosen if column.candidate.gpu == gpu) <= limit
+            for gpu, limit in stock.items()
+        )
 
 
 def choose(
@@ -80,26 +90,32 @@ def choose(
     master = master_program(columns, everyone, stock)
     relaxed = _solve(bound_program(sets, classes, stock), options, deadline)
     exact = all(found.complete and len(classes[model]) == 1 for model, found in sets.items())
+    if relaxed.outcome == "infeasible":
+        return _nothing("infeasible", relaxed)
     if exact and relaxed.values is not None and not master.violations(relaxed.values):
         solved = relaxed
     else:
         solved = _solve(master, options, deadline)
     bound = max(relaxed.bound, 0.0) if np.isfinite(relaxed.bound) else -np.inf
     if solved.values is None:
-        return Choice(
-            chosen=(),
-            outcome="solved" if solved.outcome == "optimal" else solved.outcome,
-            bound_usd_per_hour=bound,
-            columns_bound_usd_per_hour=solved.bound,
-            prices=(),
-            words=solved.words,
-        )
+        return _nothing(_WITHOUT.get(solved.outcome, "error"), solved, bound)
     return Choice(
         chosen=tuple((c, int(n)) for c, n in zip(columns, solved.values, strict=True) if n > 0),
         outcome="time" if solved.outcome == "time" else "solved",
         bound_usd_per_hour=bound,
         columns_bound_usd_per_hour=solved.bound,
         prices=_prices(master, everyone, stock, options.name),
+        words=solved.words,
+    )
+
+
+def _nothing(outcome: Outcome, solved: Solved, bound_usd_per_hour: float = -np.inf) -> Choice:
+    return Choice(
+        chosen=(),
+        outcome=outcome,
+        bound_usd_per_hour=bound_usd_per_hour,
+        columns_bound_usd_per_hour=solved.bound,
+        prices=(),
         words=solved.words,
     )
 

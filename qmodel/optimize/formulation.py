@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from qmodel.candidates import Column, ColumnSet, resource_shares, unit_loads
+from qmodel.candidates import Column, ColumnSet, resource_shares
 from qmodel.optimize.programs import Program, ProgramBuilder
 from qmodel.types import RequestClass
 
@@ -40,7 +40,7 @@ def bound_program(
     A model with one class enters with its own columns at the infeasible side of the
     frontier. A model with several enters with integer counts n_j and flows x_kj:
     sum_k x_kj w_kj <= n_j with an optimistic share w of step time, and
-    x_kj u_kj <= n_j with u the utilisation by that class alone, KV memory included.
+    x_kj <= r_kj n_j with r the share that a replica carries of that class alone.
 
     Args:
         sets: columns by model.
@@ -90,7 +90,8 @@ def _add_flows(
     stocks: list[tuple[int, str, int]],
 ) -> None:
     shares = np.array([resource_shares(found.candidates, item) for item in classes])
-    alone = np.array([unit_loads(found.candidates, [item]) for item in classes])
+    ratios = np.array([found.ratios[item.name] for item in classes])
+    alone = np.divide(1.0, ratios, out=np.full(ratios.shape, np.inf), where=ratios > 0)
     for j, candidate in enumerate(found.candidates):
         usable = [k for k in range(len(classes)) if np.isfinite(shares[k, j]) and np.isfinite(alone[k, j])]
         if not usable:

@@ -89,7 +89,7 @@ def solve_integer(program: Program, *, solver: str, mip_gap: float, time_limit_s
         mip_gap: relative gap at which the solver may stop.
         time_limit_s: wall-clock limit.
     """
-    problem, variables, _ = _model(program, integer=True)
+    problem, variables = _model(program, integer=True)
     backend = _backend(solver, mip=True, gap=mip_gap, seconds=time_limit_s)
     try:
         with _quiet_stdout():
@@ -105,7 +105,7 @@ def solve_relaxed(program: Program, *, solver: str) -> tuple[float, FloatArray] 
     Returns:
         Objective, and the change of the objective per unit of each right-hand side, shape (R,).
     """
-    problem, variables, rows = _model(program, integer=False)
+    problem, variables = _model(program, integer=False)
     try:
         with _quiet_stdout():
             problem.solve(_backend(solver, mip=False, gap=0.0, seconds=60.0))
@@ -114,14 +114,13 @@ def solve_relaxed(program: Program, *, solver: str) -> tuple[float, FloatArray] 
     values = [variable.varValue for variable in variables]
     if any(value is None for value in values):
         return None
-    duals = [row.pi for row in rows]
+    duals = [problem.get_constraint_by_name(name).pi for name in program.row_names]
     if any(dual is None for dual in duals):
         return None
     return float(program.cost @ np.array(values)), np.array(duals, dtype=float)
 
 
-def _model(program: Program, *, integer: bool) -> tuple[Any, list[Any], list[Any]]:
-    """The problem, its variables and its rows, in the order of the program."""
+def _model(program: Program, *, integer: bool) -> tuple[Any, list[Any]]:
     import pulp
 
     problem = pulp.LpProblem("fleet", pulp.LpMinimize)
@@ -130,12 +129,10 @@ def _model(program: Program, *, integer: bool) -> tuple[Any, list[Any], list[Any
         for name, upper, whole in zip(program.names, program.upper, program.integer, strict=True)
     ]
     problem.setObjective(pulp.lpSum(float(c) * v for c, v in zip(program.cost, variables, strict=True)))
-    rows = []
     for name, row, sense, rhs in zip(program.row_names, program.matrix, program.senses, program.rhs, strict=True):
         left = pulp.lpSum(float(row[i]) * variables[i] for i in np.flatnonzero(row))
-        rows.append(left >= float(rhs) if sense == ">=" else left <= float(rhs))
-        problem.addConstraint(rows[-1], name)
-    return problem, variables, rows
+        problem.addConstraint(left >= float(rhs) if sense == ">=" else left <= float(rhs), name)
+    return problem, variables
 
 
 def _backend(name: str, *, mip: bool, gap: float, seconds: float) -> Any:

@@ -117,15 +117,25 @@ def _loaded(item: PlannedPool) -> list[RequestClass]:
 def _settled(item: PlannedPool, room_gpus: float) -> PlannedPool:
     classes, count = _loaded(item), item.replicas
     if _meets(item.candidate, classes, count):
-        while count > 1 and _meets(item.candidate, classes, count - 1):
-            count -= 1
-        return replace(item, replicas=count)
+        return replace(item, replicas=_trimmed(item.candidate, classes, count))
     limit = min(_MOST_REPAIRS, room_gpus // item.candidate.layout.gpus)
     while count - item.replicas < limit:
         count += 1
         if _meets(item.candidate, classes, count):
             break
     return replace(item, replicas=count)
+
+
+def _trimmed(candidate: Candidate, classes: Sequence[RequestClass], enough: int) -> int:
+    """The least count up to one that is enough: strides that double on the way down, then halving."""
+    missed, stride = 0, 1
+    while enough - missed > 1:
+        guess = max(enough - stride, (enough + missed) // 2)
+        if _meets(candidate, classes, guess):
+            enough, stride = guess, stride * 2
+        else:
+            missed = guess
+    return enough
 
 
 def _meets(candidate: Candidate, classes: Sequence[RequestClass], count: int) -> bool:

@@ -22,6 +22,8 @@ from qmodel.types import Replica, RequestClass
 __all__ = ["plan_instance"]
 
 _NEAREST = 3  # alternatives named per class
+_ROUNDING = 1e-6  # of a cost
+_LEAST_TIME_S = 0.05  # a second integer program gets at least this
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -35,6 +37,7 @@ class _Search:
     sets: Mapping[str, ColumnSet]
     classes: Mapping[str, tuple[RequestClass, ...]]
     stock: dict[str, int]
+    solve_s: float = 0.0
 
 
 def plan_instance(
@@ -64,7 +67,7 @@ def plan_instance(
     sets: dict[str, ColumnSet] = {}
     for done, model in enumerate(instance.models):
         if cancel is not None and cancel():
-            return _without_fleet(instance, "limit", "cancelled", Why(text="the search was cancelled"), started)
+            return _cancelled(instance, started)
         tell(Progress(stage="frontier", done=done, total=len(instance.models)))
         sets[model] = columns_for_model(candidates.of(model), classes[model])
     search = _Search(
@@ -79,13 +82,34 @@ def plan_instance(
     if not all(any(counts) for found in sets.values() for counts in _partial(found)):
         return _infeasible(search)
     tell(Progress(stage="solve", done=0, total=1))
-    choice = choose(sets, classes, search.stock, options=options)
+    search, choice = _chosen(search)
+    if cancel is not None and cancel():
+        return _cancelled(instance, started)
     if not choice.chosen:
         return _no_choice(search, choice)
-    if cancel is not None and cancel():
-        return _without_fleet(instance, "limit", "cancelled", Why(text="the search was cancelled"), started)
     tell(Progress(stage="verify", done=0, total=1, bound_usd_per_hour=_finite(choice.bound_usd_per_hour)))
     return _planned(search, choice)
+
+
+def _chosen(search: _Search) -> tuple[_Search, Choice]:
+    """The choice within stock, and the search with the columns it was made from.
+
+    Classes that compete for stock may each need what is not cheapest for them alone. The
+    columns leave such pools out, so they are tried first as if stock were not shared: that
+    choice and its bound hold if it fits. If not, every count becomes a column.
+    """
+    started = time.perf_counter()
+    shared = bool(search.stock) and len(search.instance.classes) > 1
+    choice = choose(search.sets, search.classes, {} if shared else search.stock, options=search.options)
+    if shared and not choice.fits(search.stock):
+        sets = {
+            model: columns_for_model(found.candidates, search.classes[model], every_count=True)
+            for model, found in search.sets.items()
+        }
+        left_s = max(search.options.time_limit_s - (time.perf_counter() - started), _LEAST_TIME_S)
+        search = replace(search, sets=sets)
+        choice = choose(sets, search.classes, search.stock, options=replace(search.options, time_limit_s=left_s))
+    return replace(search, solve_s=time.perf_counter() - started), choice
 
 
 def _partial(found: ColumnSet) -> list[list[bool]]:
@@ -99,7 +123,7 @@ def _planned(search: _Search, choice: Choice) -> Plan:
     fleet = assemble(pools)
     result = evaluate_fleet(instance, fleet)
     cost = result.cost_usd_per_hour
-    bound = _finite(choice.bound_usd_per_hour)
+    bound = _bound_below(cost, choice.bound_usd_per_hour)
     gap = None if bound is None else max(cost - bound, 0.0) / cost
     proven = gap is not None and gap <= options.mip_gap + 1e-9
     status: Status = "optimal" if proven else "feasible"
@@ -109,7 +133,7 @@ def _planned(search: _Search, choice: Choice) -> Plan:
         status=status,
         termination=termination,
         cost_usd_per_hour=cost,
-        bound_usd_per_hour=None if bound is None else min(bound, cost),
+        bound_usd_per_hour=bound,
         gap=gap,
         gap_columns=max(cost - choice.columns_bound_usd_per_hour, 0.0) / cost,
         fleet=fleet,
@@ -133,6 +157,10 @@ def _planned(search: _Search, choice: Choice) -> Plan:
     return plan
 
 
+def _cancelled(instance: Instance, started_s: float) -> Plan:
+    return _without_fleet(instance, "limit", "cancelled", Why(text="the search was cancelled"), started_s)
+
+
 def _infeasible(search: _Search) -> Plan:
     found = diagnose(search.candidates, search.sets, search.classes, search.stock)
     return _without_fleet(search.instance, "infeasible", "proven", _why_not(found), search.started_s)
@@ -141,6 +169,10 @@ def _infeasible(search: _Search) -> Plan:
 def _no_choice(search: _Search, choice: Choice) -> Plan:
     if choice.outcome == "infeasible":
         return _infeasible(search)
+    if choice.outcome == "unsettled":
+        found = diagnose(search.candidates, search.sets, search.classes, search.stock)
+        why = replace(_why_not(found), text=f"no fleet was found, and none is ruled out: {found.text}")
+        return _without_fleet(search.instance, "limit", "gap", why, search.started_s, choice.bound_usd_per_hour)
     if choice.outcome == "time":
         why = Why(
             text=f"no fleet was found within {search.options.time_limit_s:g} s",
@@ -269,11 +301,17 @@ def _cost_at_p90(instance: Instance, pools: Sequence[PlannedPool], cost: float) 
 
 def _run(search: _Search) -> dict[str, float]:
     return {
+        "solve_s": search.solve_s,
         "total_s": time.perf_counter() - search.started_s,
         "candidates": float(len(search.candidates.candidates)),
         "refused_layouts": float(len(search.candidates.refused)),
         "columns": float(sum(len(found.columns) for found in search.sets.values())),
     }
+
+
+def _bound_below(cost: float, bound: float) -> float | None:
+    """The bound without rounding above the cost; None without one, or where the fleet disproves it."""
+    return min(bound, cost) if np.isfinite(bound) and bound <= cost * (1.0 + _ROUNDING) else None
 
 
 def _finite(value: float) -> float | None:

@@ -21,6 +21,7 @@ from qmodel.types import FloatArray, Replica, Router
 __all__ = ["Occupancy", "full_budget_batch", "occupancy", "prompt_rate_rps", "residence_s", "top_rate_rps"]
 
 _SURELY_STABLE = 0.99995  # unstable cases are solved here to keep their numbers finite; callers mask them
+_NOTHING = -300.0  # log of a mass that counts for nothing; smaller ones would slow arithmetic down
 _DENSE = 320  # most states kept one by one; beyond, a grid in sqrt(n) that resolves the spread of n
 _TAIL_SPREADS = 5.0  # standard deviations of the number that fits, beyond its mean, until memory is surely full
 
@@ -31,7 +32,7 @@ class Occupancy:
 
     Attributes:
         utilisation: offered load over the largest stable load, shape (C,).
-        batch: sequences in service at the grid nodes, per replica, shape (K,) or (C, K).
+        batch: sequences in service at the grid nodes, per replica, shape (1, K) where all cases share them or (C, K).
         seen: probability that an arrival finds the node, shape (C, K); states past the last node are in it.
         mean_batch: mean sequences in service per replica, shape (C,).
         idle: probability that the arrival's replica is empty, shape (C,).
@@ -116,29 +117,33 @@ def occupancy(
     rate = rate_rps if router == "jsq" else rate_rps / replicas
     capacity, by_memory = top_rate_rps(replica, work, limit)
     rho = rate / (machines * capacity)
-    number, weight = _grid(_top_state(replica, limit), machines)
-    batch, tau, speed = _speeds(replica, work, limit, number, machines[:, None])
+    alike = machines[:1] if np.all(machines == machines[0]) else machines  # one grid where all cases share it
+    number, weight = _grid(_top_state(replica, limit), alike)
+    batch, tau, speed = _speeds(replica, work, limit, number, alike[:, None])
     law = _balance(np.minimum(rate, _SURELY_STABLE * machines * capacity), number, weight, speed)
-    token = law.seen * batch
-    token = token / token.sum(axis=1, keepdims=True)
-    tau_mean = (token * tau).sum(axis=1)
-    mean_batch = (law.seen * batch).sum(axis=1)
-    p_wait, queue = _waiting(law, limit, number, machines[:, None], batch)
+    mean_batch = _over(law.seen, batch)
+    tau_mean = _over(law.seen, batch * tau) / mean_batch
+    p_wait, queue = _waiting(law, limit, number, alike[:, None], batch)
     ratio, scv = _wait_shape(replica, work, limit, machines, np.minimum(rho, _SURELY_STABLE), by_memory)
     return Occupancy(
         utilisation=rho,
         batch=batch,
         seen=law.seen,
         mean_batch=mean_batch,
-        idle=(law.seen * (number < np.maximum(machines[:, None], 1.0))).sum(axis=1),
+        idle=_over(law.seen, (number < alike[:, None]).astype(float)),
         residence_s=mean_batch * machines / rate,
         p_wait=p_wait,
         wait_mean_s=queue * ratio / (rate * np.maximum(p_wait, 1e-300)),
         wait_scv=scv,
         tau_mean_s=tau_mean,
-        tau_variance=np.maximum((token * tau**2).sum(axis=1) - tau_mean**2, 0.0),
-        memory_s=_memory_s(replica, work, np.maximum((token * batch).sum(axis=1), 1.0)),
+        tau_variance=np.maximum(_over(law.seen, batch * tau**2) / mean_batch - tau_mean**2, 0.0),
+        memory_s=_memory_s(replica, work, np.maximum(_over(law.seen, batch**2) / mean_batch, 1.0)),
     )
+
+
+def _over(seen: FloatArray, values: FloatArray) -> FloatArray:
+    """Mean of node values under each law, shape (C,)."""
+    return np.asarray(seen @ values[0] if values.shape[0] == 1 else np.einsum("ck,ck->c", seen, values))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -207,19 +212,23 @@ def _balance(rate: FloatArray, number: FloatArray, weight: FloatArray, speed: Fl
     """Detailed balance in logs; between nodes the sum of log ratios is a trapezoid, exact for neighbouring states."""
     speed = speed.copy()
     speed[:, 0] = speed[:, 1]  # the rate out of the empty state never enters: it cancels from the first trapezoid
-    ratio = np.log(rate[:, None] / speed)
+    slow = -np.log(speed)
     gaps = np.diff(number, axis=1)
-    steps = 0.5 * gaps * (ratio[:, 1:] + ratio[:, :-1]) + 0.5 * np.diff(ratio, axis=1) * (gaps > 0.0)
-    log_mass = np.concatenate([np.zeros((rate.size, 1)), np.cumsum(steps, axis=1)], axis=1)
-    state = np.exp(log_mass - log_mass.max(axis=1, keepdims=True))
+    steps = 0.5 * gaps * (slow[:, 1:] + slow[:, :-1]) + 0.5 * np.diff(slow, axis=1) * (gaps > 0.0)
+    log_speeds = np.concatenate([np.zeros((speed.shape[0], 1)), np.cumsum(steps, axis=1)], axis=1)
+    log_mass = number * np.log(rate)[:, None] + log_speeds
+    log_mass -= log_mass.max(axis=1, keepdims=True)
+    state = np.exp(np.maximum(log_mass, _NOTHING, out=log_mass), out=log_mass)
     rho = np.minimum(rate / speed[:, -1], _SURELY_STABLE)
     tail = state[:, -1] * rho / (1.0 - rho)
-    seen = state * weight
-    seen[:, -1] += tail
-    total = seen.sum(axis=1)
+    last = state[:, -1].copy()
+    state *= weight
+    state[:, -1] += tail
+    total = state.sum(axis=1)
+    state /= total[:, None]
     return _Balance(
-        seen=seen / total[:, None],
-        last=state[:, -1] / total,
+        seen=state,
+        last=last / total,
         tail=tail / total,
         tail_excess=tail / (1.0 - rho) / total,
     )
@@ -233,9 +242,9 @@ def _waiting(
     p_wait = law.last + law.tail
     if limit is not None:
         blocked = share_blocked(limit, number / machines)
-        p_wait = (law.seen * blocked).sum(axis=1) + law.last * (1.0 - blocked[:, -1])
+        p_wait = _over(law.seen, blocked) + law.last * (1.0 - blocked[:, -1])
         excess = np.where(number > machines, np.maximum(number - machines * batch, 0.0), 0.0)
-        queue = queue + (law.seen * excess).sum(axis=1)
+        queue = queue + _over(law.seen, excess)
     return np.minimum(p_wait, 1.0), queue
 
 
@@ -249,7 +258,8 @@ def _wait_shape(
     else:
         first, second, third = work.lengths.output.moments
         servers = replica.max_num_seqs * machines
-        light = light_traffic_ratio(work.lengths.output.values, work.lengths.output.weights, servers)
+        sizes, which = np.unique(servers, return_inverse=True)
+        light = light_traffic_ratio(work.lengths.output.values, work.lengths.output.weights, sizes)[which]
     scv = max(second / first**2 - 1.0, 0.0)
     nu = residual_spread(first, second, third)
     ratio = wait_ratio(servers, rho, scv, nu, light)

@@ -48,7 +48,7 @@ class KernelLaw:
         centre_s: kernel means, shape (C, M).
         spread_s: standard deviations, shape (C, M), positive.
         skew: skewness, shape (C, M), positive.
-        ceiling_s: no value lies above it, shape (C,); None: no such limit.
+        bounds_s: no value lies below the first or above the second, shapes (C,); None: no such limits.
         plain: leading kernels that carry all the weight in rows where the others have none; None: all of them.
     """
 
@@ -56,7 +56,7 @@ class KernelLaw:
     centre_s: FloatArray
     spread_s: FloatArray
     skew: FloatArray
-    ceiling_s: FloatArray | None = None
+    bounds_s: tuple[FloatArray, FloatArray] | None = None
     plain: int | None = None
 
     @property
@@ -79,7 +79,7 @@ class KernelLaw:
         """The time that a share ``p`` does not exceed, s, shape (C,)."""
         if self.plain is None:
             found = self._quantile(p)
-            return found if self.ceiling_s is None else np.minimum(found, self.ceiling_s)
+            return found if self.bounds_s is None else np.clip(found, *self.bounds_s)
         values = np.empty(self.weight.shape[0])
         full = self.weight[:, self.plain :].sum(axis=1) > 0.0
         for rows, kernels in ((full, self.weight.shape[1]), (~full, self.plain)):

@@ -9,10 +9,11 @@ import numpy as np
 import numpy.typing as npt
 
 from qmodel.queueing.chain import Occupancy, occupancy, top_rate_rps
+from qmodel.queueing.first_token import prefill_delay
 from qmodel.queueing.kv_limited import MemoryLimit, length_overload, memory_limit
 from qmodel.queueing.percentiles import GridLaw, KernelLaw, delayed
 from qmodel.queueing.predictions import ClassPrediction, PoolPrediction, Prediction
-from qmodel.queueing.prefill import Backlog, backlog, prefill_delay
+from qmodel.queueing.prefill import Backlog, backlog
 from qmodel.queueing.token_times import Pace, left_behind_s, pace, time_per_token, time_to_token
 from qmodel.queueing.work import ClassWork, Work, pooled_work
 from qmodel.types import METRICS, FloatArray, Metric, Overload, Replica, RequestClass, Router, Stream
@@ -49,7 +50,7 @@ def pool(
         >>> chat = Stream(name="chat", rate_rps=4.0, lengths=Lengths.independent(Law.constant(500), Law.constant(200)))
         >>> prediction = pool(replica, [chat], replicas=1)
         >>> prediction.stable, round(prediction["chat"].tpot.mean, 4)
-        (True, 0.0117)
+        (True, 0.0118)
         >>> pool(replica, [chat], replicas=1)["chat"].ttft.quantile(0.95) < 0.06
         True
 
@@ -68,6 +69,7 @@ def pool(
             stable=False, overload=overload, utilisation=used, kv_fill=None, mean_batch=None, p_wait=None, classes={}
         )
     state = _solve(replica, work, limit, work.rate_rps * loads, counts, router)
+    waiting = state.waiting()
     batch = float(state.seen.mean_batch[0])
     return PoolPrediction(
         stable=True,
@@ -76,7 +78,7 @@ def pool(
         kv_fill=None if replica.kv_tokens is None else batch * work.held / replica.kv_tokens,
         mean_batch=batch,
         p_wait=float(state.seen.p_wait[0]),
-        classes={member.name: _class_prediction(state, member) for member in work.classes},
+        classes={member.name: _class_prediction(state, member, waiting) for member in work.classes},
     )
 
 
@@ -109,7 +111,7 @@ def pool_metrics(
         >>> replica = Replica(step=StepLaw.linear(alpha_s=0.01, beta_s=1e-4, delta_s=3e-5), max_num_seqs=64)
         >>> chat = Stream(name="chat", rate_rps=4.0, lengths=Lengths.independent(Law.constant(500), Law.constant(200)))
         >>> pool_metrics(replica, [chat], [1, 1], [1.0, 9.0], "random", [("chat", "tpot", None)]).round(4).tolist()
-        [[0.0117], [inf]]
+        [[0.0118], [inf]]
     """
     engines, sizes, factors = _broadcast(replicas, counts, loads)
     _check_wanted(streams, wanted)
@@ -203,13 +205,15 @@ def _solve(
     )
 
 
-def _laws(state: _State, member: ClassWork, metrics: Sequence[str]) -> dict[str, GridLaw | KernelLaw | None]:
-    """The laws of the named metrics of one class, C cases each."""
+def _laws(
+    state: _State, member: ClassWork, metrics: Sequence[str], waiting: Backlog | None
+) -> dict[str, GridLaw | KernelLaw | None]:
+    """The laws of the named metrics of one class, C cases each; ``waiting`` may be None for ``tpot`` alone."""
     seen, output = state.seen, member.output_bands
     prompt = member.lengths.prompt
     left_s = left_behind_s(state.run, state.replica.step.delta_s * prompt.mean)
-    if any(name != "tpot" for name in metrics):
-        found = prefill_delay(state.waiting(), state.replica, prompt, seen.idle, state.work.lengths.prompt.mean)
+    if waiting is not None:
+        found = prefill_delay(waiting, state.replica, prompt, seen.idle, state.work.lengths.prompt.mean)
         first = found.moments()
     laws: dict[str, GridLaw | KernelLaw | None] = {}
     for name in metrics:
@@ -226,8 +230,8 @@ def _laws(state: _State, member: ClassWork, metrics: Sequence[str]) -> dict[str,
     return laws
 
 
-def _class_prediction(state: _State, member: ClassWork) -> ClassPrediction:
-    laws = _laws(state, member, METRICS)
+def _class_prediction(state: _State, member: ClassWork, waiting: Backlog) -> ClassPrediction:
+    laws = _laws(state, member, METRICS, waiting)
     ttft, answer, tpot, completion = (
         Prediction(mean=0.0 if law is None else float(law.mean_s[0]), law=law)
         for law in (laws[name] for name in METRICS)
@@ -238,11 +242,12 @@ def _class_prediction(state: _State, member: ClassWork) -> ClassPrediction:
 def _columns(state: _State, wanted: Sequence[Wanted]) -> FloatArray:
     cases = state.seen.utilisation.size
     values = np.zeros((cases, len(wanted)))
+    waiting = state.waiting() if any(metric != "tpot" for _, metric, _ in wanted) else None
     for member in state.work.classes:
         mine = [column for column, item in enumerate(wanted) if item[0] == member.name]
         if not mine:
             continue
-        laws = _laws(state, member, list(dict.fromkeys(wanted[column][1] for column in mine)))
+        laws = _laws(state, member, list(dict.fromkeys(wanted[column][1] for column in mine)), waiting)
         for column in mine:
             _, metric, p = wanted[column]
             law = laws[metric]

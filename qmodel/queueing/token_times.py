@@ -30,6 +30,7 @@ class Pace:
         memory_s: time over which the batch forgets, shape (C,).
         step_s: mean step, shape (C,).
         met_step_s: mean of the step that an arrival falls into, shape (C,).
+        shortest_s: step of a request alone, shape (C,).
         longest_s: step with a full budget, shape (C,).
         second, third: arrival rate of one replica times E[(delta P)^k] for k = 2, 3, shapes (C,).
     """
@@ -41,6 +42,7 @@ class Pace:
     memory_s: FloatArray
     step_s: FloatArray
     met_step_s: FloatArray
+    shortest_s: FloatArray
     longest_s: FloatArray
     second: FloatArray
     third: FloatArray
@@ -79,6 +81,7 @@ def pace(
         variance=np.minimum(seen.tau_variance, ((top - seen.tau_mean_s) / _BOUND) ** 2),
         memory_s=seen.memory_s,
         step_s=step,
+        shortest_s=np.full_like(longest, float(replica.step.tau_s(1.0, 0.0))),
         longest_s=longest,
         met_step_s=np.minimum(spread / (1.0 - busy**2) / step, longest),
         second=rate_rps * delta**2 * p2,
@@ -113,7 +116,7 @@ def time_per_token(run: Pace, bands: FloatArray, left_s: FloatArray) -> KernelLa
     weight, steps = bands[0][kept] / bands[0][kept].sum(), np.maximum(bands[1][kept] - 1.0, 0.5)
     centre, variance, third = _given_steps(run, steps, left_s)
     law = _kernels(np.broadcast_to(weight, centre.shape), centre / steps, variance / steps**2, third / steps**3)
-    return replace(law, ceiling_s=run.longest_s)
+    return replace(law, bounds_s=(run.shortest_s, run.longest_s))
 
 
 def time_to_token(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -82,6 +83,13 @@ def pooled_work(replica: Replica, classes: Sequence[Stream | RequestClass]) -> W
         >>> work.steps, work.context
         (11.0, 5005.5)
     """
+    return _pooled_work(replica, tuple((item.name, float(item.rate_rps), item.lengths) for item in classes))
+
+
+@lru_cache(maxsize=256)
+def _pooled_work(replica: Replica, parts: tuple[tuple[str, float, Lengths], ...]) -> Work:
+    """A search asks for the same replica and mix at many loads; records compare by identity, so a hit is exact."""
+    classes = [Stream(name=name, rate_rps=rate_rps, lengths=lengths) for name, rate_rps, lengths in parts]
     if not classes:
         raise ValueError("classes must have at least one stream")
     rates = np.array([item.rate_rps for item in classes], dtype=float)
@@ -132,7 +140,7 @@ def bands(values: FloatArray, weights: FloatArray, count: int = _BANDS) -> Float
     return np.stack([mass, mean, second])
 
 
-def _class_work(replica: Replica, item: Stream | RequestClass, share: float) -> ClassWork:
+def _class_work(replica: Replica, item: Stream, share: float) -> ClassWork:
     prompt, output, reasoning = item.lengths.prompt, item.lengths.output, item.lengths.reasoning
     chunks = float(prompt.weights @ np.ceil(np.maximum(prompt.values, 1.0) / replica.max_batched_tokens))
     return ClassWork(

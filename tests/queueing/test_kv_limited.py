@@ -113,9 +113,9 @@ def test_without_a_watermark_only_part_of_the_capacity_is_planned() -> None:
     assert bare > 1.1 * kept
 
 
-@pytest.mark.parametrize("kv_tokens", [30_000.0, 60_000.0])
-def test_mean_times_match_the_step_engine_below_memory_saturation(kv_tokens: float) -> None:
-    replica, stream = small(kv_tokens=kv_tokens, watermark=0.05)
+@pytest.mark.parametrize(("kv_tokens", "admission"), [(30_000.0, "full_prompt"), (60_000.0, "no_evict")])
+def test_mean_times_match_the_step_engine_below_memory_saturation(kv_tokens: float, admission: str) -> None:
+    replica, stream = small(kv_tokens=kv_tokens, watermark=0.05, admission=admission)
     load = 0.6 / float(utilisation(replica, [stream], [1], [1.0])[0])
     offered = Stream(name="chat", rate_rps=stream.rate_rps * load, lengths=stream.lengths)
     predicted = pool(replica, [offered], 1)

@@ -1,0 +1,78 @@
+"""Speed of the replica model: one case, many cases, means only and percentiles.
+
+Run from the checkout: ``.venv/bin/python -m benchmarks.replica_speed``.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from qmodel.queueing import pool, pool_metrics, utilisation
+from qmodel.types import Replica, Stream
+from tests.queueing.llm_cases import chat_8b, reasoning_70b
+
+REPEATS = 15
+
+
+def main() -> None:
+    """Print milliseconds per call and per case."""
+    cases: list[tuple[str, Replica, Stream, int]] = [
+        ("chat 8B, A100", *chat_8b("A100"), 5),
+        ("reasoning 70B", *reasoning_70b(), 6),
+        ("reasoning 70B, KV-limited", *reasoning_70b(519_500.0), 8),
+    ]
+    print(f"{'case':28s} {'call':42s} {'ms/call':>8s} {'us/case':>8s}")
+    for name, replica, stream, least in cases:
+        for call, count, run in calls(replica, stream, least):
+            seconds = median_s(run)
+            print(f"{name:28s} {call:42s} {1e3 * seconds:8.2f} {1e6 * seconds / count:8.1f}")
+
+
+def calls(replica: Replica, stream: Stream, least: int) -> list[tuple[str, int, Callable[[], object]]]:
+    """Named calls with the number of cases each evaluates."""
+    few, many = np.arange(least, least + 40), np.repeat(np.arange(least, least + 40), 25)
+    loads = np.tile(np.linspace(0.5, 1.0, 25), 40)
+    tail = [(stream.name, "ttft", 0.99), (stream.name, "tpot", None), (stream.name, "completion", 0.95)]
+    return [
+        ("utilisation, 1000 cases", 1000, lambda: utilisation(replica, [stream], many, loads)),
+        (
+            "mean TPOT, 1000 cases",
+            1000,
+            lambda: pool_metrics(replica, [stream], many, loads, "random", [(stream.name, "tpot", None)]),
+        ),
+        (
+            "mean TPOT, 1000 cases, jsq",
+            1000,
+            lambda: pool_metrics(replica, [stream], many, loads, "jsq", [(stream.name, "tpot", None)]),
+        ),
+        ("mean TPOT, 1 case", 1, lambda: pool_metrics(replica, [stream], least, 1.0, "random", tail[1:2])),
+        (
+            "TTFT p99, TPOT mean, completion p95, 40",
+            40,
+            lambda: pool_metrics(replica, [stream], few, 1.0, "random", tail),  # type: ignore[arg-type]
+        ),
+        (
+            "the same, 1 case",
+            1,
+            lambda: pool_metrics(replica, [stream], least, 1.0, "random", tail),  # type: ignore[arg-type]
+        ),
+        ("pool, all laws, one percentile", 1, lambda: pool(replica, [stream], least)[stream.name].ttft.quantile(0.99)),
+    ]
+
+
+def median_s(run: Callable[[], object]) -> float:
+    """Median wall time of a warm call, s."""
+    run()
+    seconds = []
+    for _ in range(REPEATS):
+        start = time.perf_counter()
+        run()
+        seconds.append(time.perf_counter() - start)
+    return float(np.median(seconds))
+
+
+if __name__ == "__main__":
+    main()
