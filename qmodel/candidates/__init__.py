@@ -2,7 +2,14 @@
 
 from qmodel.candidates.columns import Column, ColumnSet, columns_for_model
 from qmodel.candidates.enumeration import Candidate, CandidateSet, RefusedCandidate, enumerate_candidates
-from qmodel.candidates.frontiers import Frontier, feasible_at, frontier, least_counts, unit_loads
+from qmodel.candidates.frontiers import (
+    Frontier,
+    feasible_at,
+    frontier,
+    least_counts,
+    optimistic_loads,
+    unit_loads,
+)
 from qmodel.candidates.resources import resource_shares
 
 __all__ = [
@@ -17,6 +24,7 @@ __all__ = [
     "feasible_at",
     "frontier",
     "least_counts",
+    "optimistic_loads",
     "resource_shares",
     "unit_loads",
 ]

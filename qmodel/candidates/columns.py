@@ -9,12 +9,14 @@ from itertools import combinations
 import numpy as np
 
 from qmodel.candidates.enumeration import Candidate
-from qmodel.candidates.frontiers import feasible_at, frontier, least_counts, unit_loads
+from qmodel.candidates.frontiers import feasible_at, frontier, least_counts, optimistic_loads
 from qmodel.types import FloatArray, IntArray, RequestClass
 
-__all__ = ["Column", "ColumnSet", "columns_for_model"]
+__all__ = ["NOT_TRIED", "Column", "ColumnSet", "columns_for_model"]
 
 _MOST_CLASSES = 4  # classes in one mix
+NOT_TRIED = -1  # a least count that was not looked for: even its optimistic cost is beyond the best
+_FIRST = 4  # candidates tried before the others are held against the best of them
 _ALL_SIZES = 12  # up to here every count becomes a column; beyond, a spread of counts
 _NO_LOAD = 1e-6  # of the largest stable load: only the hardware speaks
 
@@ -54,7 +56,8 @@ class ColumnSet:
         columns: candidates for the integer program.
         complete: every useful count of every useful candidate is there, so that for a
             model with one class the columns are the whole problem.
-        least: for each class alone, the least count of each candidate (0: it cannot), by candidate position.
+        least: for each class alone, the least count of each candidate (0: it cannot, ``NOT_TRIED``: even optimistically
+            dearer than the best), by candidate position.
         candidates: all candidates of the model, positions as in ``least``.
         ratios: for each class alone, an upper bound on the share of its demand that one replica carries in a pool
             of any count that is useful, shape (J,); where the model has several classes, in a pool of any count.
@@ -86,6 +89,8 @@ def columns_for_model(
     complete = True
     best_alone: dict[str, float] = {}
     for size in range(1, min(len(classes), _MOST_CLASSES) + 1):
+        if size == 2 and len({name for column in columns for name in column.shares}) < len(classes):
+            break  # a class that no pool carries alone is in no mix either: nothing covers it
         for mix in combinations(classes, size):
             budget = np.inf if size == 1 else sum(best_alone[item.name] for item in mix)
             found = _direction(candidates, mix, budget, every_count=every_count)
@@ -94,7 +99,7 @@ def columns_for_model(
             if size == 1:
                 name = mix[0].name
                 least[name] = tuple(int(n) for n in found.least)
-                ratios[name] = found.ratios if len(classes) == 1 else _top_ratios(candidates, mix)
+                ratios[name] = found.ratios if len(classes) == 1 else _top_ratios(candidates, mix, found.known)
                 best_alone[name] = found.best_usd_per_hour
     return ColumnSet(
         columns=tuple(columns), complete=complete, least=least, candidates=tuple(candidates), ratios=ratios
@@ -108,6 +113,7 @@ class _Direction:
     ratios: FloatArray
     best_usd_per_hour: float
     complete: bool
+    known: dict[tuple[int, int], tuple[float, float]]
 
 
 def _direction(
@@ -116,7 +122,7 @@ def _direction(
     """Columns of one mix. A count is kept while it could still be part of a cheapest fleet."""
     cost = np.array([item.cost_usd_per_hour for item in candidates])
     known: dict[tuple[int, int], tuple[float, float]] = {}
-    least = least_counts(candidates, mix, known)
+    least = _least(candidates, mix, known, all_of_them=every_count)
     best = float(np.where(least > 0, cost * least, np.inf).min(initial=np.inf))
     counts = _useful_counts(candidates, mix, least, np.inf if every_count else min(best, budget))
     cases = [
@@ -145,7 +151,32 @@ def _direction(
         ratios=ratios,
         best_usd_per_hour=best,
         complete=all(item.router == "random" or n <= _ALL_SIZES for item, n in zip(candidates, counts, strict=True)),
+        known=known,
     )
+
+
+def _least(
+    candidates: Sequence[Candidate],
+    mix: Sequence[RequestClass],
+    known: dict[tuple[int, int], tuple[float, float]],
+    *,
+    all_of_them: bool,
+) -> IntArray:
+    """Least counts, the most promising first; a candidate whose optimistic cost is beyond the best is not tried."""
+    load = optimistic_loads(candidates, mix)
+    able = np.flatnonzero(np.isfinite(load))
+    cost = np.array([item.cost_usd_per_hour for item in candidates])
+    floor = cost * np.maximum(np.ceil(load * (1.0 - 1e-9)), 1.0)
+    order = able[np.argsort(floor[able], kind="stable")]
+    least = np.zeros(len(candidates), dtype=int)
+    best = np.inf
+    for rows in (order,) if all_of_them else (order[:_FIRST], order[_FIRST:]):
+        tried = rows[floor[rows] <= best * (1 + 1e-9)]
+        least[np.setdiff1d(rows, tried)] = NOT_TRIED
+        if tried.size:
+            least[tried] = least_counts([candidates[row] for row in tried.tolist()], mix, known)
+        best = min(best, float(np.where(least > 0, cost * least, np.inf).min(initial=np.inf)))
+    return least
 
 
 def _useful_counts(
@@ -153,7 +184,7 @@ def _useful_counts(
 ) -> list[int]:
     """The largest count of each candidate that could be part of a fleet within the budget; 0: none is."""
     cost = np.array([item.cost_usd_per_hour for item in candidates])
-    load = unit_loads(candidates, mix)
+    load = optimistic_loads(candidates, mix)
     able = np.isfinite(load)
     rows = np.flatnonzero(able & (least == 0))
     if rows.size:  # not even next to no load: no count helps
@@ -163,7 +194,7 @@ def _useful_counts(
     cheapest = float(np.min(cost[able] * load[able], initial=np.inf))
     useful = []
     for position, item in enumerate(candidates):
-        most = (int(least[position]) or item.max_replicas) if able[position] else 0
+        most = (max(int(least[position]), 0) or item.max_replicas) if able[position] else 0
         if most and np.isfinite(budget):
             sizes = np.arange(1, min(most, int(budget / cost[position] * (1 + 1e-9))) + 1)
             rest = (1.0 - np.minimum(sizes / load[position], 1.0)) * cheapest
@@ -179,10 +210,14 @@ def _tried(candidate: Candidate, most: int) -> list[int]:
     return list(range(1, most + 1)) if most <= _ALL_SIZES else _spread(most)
 
 
-def _top_ratios(candidates: Sequence[Candidate], mix: Sequence[RequestClass]) -> FloatArray:
+def _top_ratios(
+    candidates: Sequence[Candidate],
+    mix: Sequence[RequestClass],
+    known: dict[tuple[int, int], tuple[float, float]],
+) -> FloatArray:
     """Share of the demand that one replica carries in the largest pool in stock: no smaller pool carries more each."""
     sizes = np.array([1 if item.router == "random" else item.max_replicas for item in candidates])
-    return np.asarray(frontier(candidates, mix, sizes).high / sizes)
+    return np.asarray(frontier(candidates, mix, sizes, known).high / sizes)
 
 
 def _spread(most: int) -> list[int]:

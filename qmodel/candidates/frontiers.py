@@ -8,13 +8,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from qmodel.candidates.enumeration import Candidate
+from qmodel.candidates.resources import resource_shares, tpot_limit_s
 from qmodel.evaluation import slo_ratios
-from qmodel.queueing import utilisation
-from qmodel.types import FloatArray, IntArray, RequestClass
+from qmodel.queueing import pool_metrics, utilisation
+from qmodel.types import FloatArray, IntArray, Metric, Replica, RequestClass, Router
 
-__all__ = ["Frontier", "feasible_at", "frontier", "least_counts", "unit_loads"]
+__all__ = ["Frontier", "feasible_at", "frontier", "least_counts", "optimistic_loads", "unit_loads"]
 
 _COARSE = (1e-4, 0.35, 0.65, 0.85, 0.97)  # of the largest stable load; the first is zero load: prefill alone may miss
+_NO_LOAD = 1e-6  # share of the demand at which only the hardware speaks
 _STEPS = 14  # at most; smooth predictions take four or five
 _TIGHT = 0.002  # relative width at which an interval is narrow enough
 
@@ -39,6 +41,15 @@ def unit_loads(candidates: Sequence[Candidate], classes: Sequence[RequestClass])
     return np.asarray(utilisation([item.replica for item in candidates], streams, ones.astype(int), ones), dtype=float)
 
 
+def optimistic_loads(candidates: Sequence[Candidate], classes: Sequence[RequestClass]) -> FloatArray:
+    """Replicas that the whole demand of the classes takes at the very least, shape (J,); infinite: none can serve.
+
+    The larger of the utilisation of one replica and the classes' least shares of step time.
+    """
+    shares = np.sum([resource_shares(candidates, item) for item in classes], axis=0)
+    return np.asarray(np.maximum(unit_loads(candidates, classes), shares))
+
+
 def feasible_at(
     candidates: Sequence[Candidate], classes: Sequence[RequestClass], counts: IntArray, loads: FloatArray
 ) -> FloatArray:
@@ -46,16 +57,29 @@ def feasible_at(
     worst = np.empty(len(candidates))
     for router in sorted({item.router for item in candidates}):
         rows = np.flatnonzero([item.router == router for item in candidates])
-        ratios = slo_ratios(
-            [item.replica for item in _take(candidates, rows)],
-            classes,
-            [1.0] * len(classes),
-            counts[rows],
-            loads[rows],
-            router,
-        )
-        worst[rows] = ratios.max(axis=1)
+        engines = [item.replica for item in _take(candidates, rows)]
+        found = _mean_tpot_ratios(engines, classes, counts[rows], loads[rows], router)
+        left = np.flatnonzero(found <= 1.0)
+        if left.size:
+            shares, some = [1.0] * len(classes), [engines[index] for index in left.tolist()]
+            ratios = slo_ratios(some, classes, shares, counts[rows][left], loads[rows][left], router)
+            found[left] = ratios.max(axis=1)
+        worst[rows] = found
     return worst
+
+
+def _mean_tpot_ratios(
+    replicas: Sequence[Replica], classes: Sequence[RequestClass], counts: IntArray, loads: FloatArray, router: Router
+) -> FloatArray:
+    """Mean TPOT over what the targets allow it, shape (C,); takes microseconds and settles most cases that miss."""
+    limits = {item.name: tpot_limit_s(item) for item in classes}
+    wanted: list[tuple[str, Metric, float | None]] = [
+        (name, "tpot", None) for name, limit_s in limits.items() if np.isfinite(limit_s)
+    ]
+    if not wanted:
+        return np.zeros(len(replicas))
+    values = pool_metrics(replicas, [item.stream() for item in classes], counts, loads, router, wanted)
+    return np.asarray((values / np.array([limits[name] for name, _, _ in wanted])).max(axis=1))
 
 
 def frontier(
@@ -167,7 +191,7 @@ def least_counts(
         classes: the direction.
         known: as for :func:`frontier`.
     """
-    load = unit_loads(candidates, classes)
+    load = optimistic_loads(candidates, classes)
     limit = np.array([item.max_replicas for item in candidates])
     counts = np.zeros(len(candidates), dtype=int)
     random = np.array([item.router == "random" for item in candidates], dtype=bool)
@@ -187,7 +211,7 @@ def _search_counts(
     candidates: Sequence[Candidate], classes: Sequence[RequestClass], load: FloatArray, limit: IntArray
 ) -> IntArray:
     """Grow the count until every target holds, then halve the interval; all candidates together."""
-    low = np.floor(load).astype(int)  # too few: not stable
+    low = np.ceil(load * (1.0 - 1e-9)).astype(int) - 1  # too few by the optimistic load
     high = np.minimum(np.maximum(low + 1, 1), limit)
     ones = np.ones(len(candidates))
     found = np.zeros(len(candidates), dtype=bool)
@@ -198,26 +222,16 @@ def _search_counts(
         ratios = feasible_at(_take(candidates, rows), classes, high[rows], ones[rows])
         good = ratios <= 1.0
         found[rows[good]] = True
-        at_limit = high[rows] >= limit[rows]
-        active[rows[good | at_limit]] = False
-        if not good.all():
-            missed = rows[~good & ~at_limit]
-            low[missed] = high[missed]
-            stride *= 2
-            high[missed] = np.minimum(high[missed] + stride, limit[missed])
-            hopeless = _hopeless(candidates, classes, missed, high)
-            active[hopeless] = False
+        active[rows[good | (high[rows] >= limit[rows])]] = False
+        missed = np.flatnonzero(active)
+        if stride == 1 and missed.size:  # targets missed at next to no load: more replicas never help
+            idle = feasible_at(_take(candidates, missed), classes, high[missed], np.full(missed.size, _NO_LOAD))
+            active[missed[idle > 1.0]] = False
+            missed = np.flatnonzero(active)
+        low[missed] = high[missed]
+        stride *= 2
+        high[missed] = np.minimum(high[missed] + stride, limit[missed])
     return np.where(found, _narrow(candidates, classes, low, high, found), 0)
-
-
-def _hopeless(
-    candidates: Sequence[Candidate], classes: Sequence[RequestClass], rows: IntArray, counts: IntArray
-) -> IntArray:
-    """Rows whose targets are missed even at next to no load: more replicas never help."""
-    if rows.size == 0:
-        return rows
-    ratios = feasible_at(_take(candidates, rows), classes, counts[rows], np.full(rows.size, 1e-6))
-    return np.asarray(rows[ratios > 1.0])
 
 
 def _narrow(

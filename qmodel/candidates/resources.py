@@ -9,39 +9,41 @@ import numpy as np
 from qmodel.candidates.enumeration import Candidate
 from qmodel.types import FloatArray, Replica, RequestClass
 
-__all__ = ["resource_shares"]
+__all__ = ["resource_shares", "tpot_limit_s"]
 
+_BATCHES = 200  # tried, 2 % apart or closer
+_BETWEEN = 0.999  # the least between two of them is no further below
 _PERCENTILE_ABOVE_MEAN = 0.9  # from this level up a TPOT percentile is never below the mean
 
 
 def resource_shares(candidates: Sequence[Candidate], item: RequestClass) -> FloatArray:
     """Least share of one replica's step time that the whole demand of a class takes, shape (J,).
 
-    A token takes tau(b)/b of a step, least at the largest batch; the batch is at most
-    ``max_num_seqs`` and, since classes share the batch, at most the one at which this
-    class's mean TPOT target still holds. KV reads and prefill tokens add their own time
-    whatever the batch. Own construction, see docs/theory/optimizer.md.
+    A token takes tau(b)/b of a step, least at large batches; classes share the batch, so
+    the mean step that this class's TPOT target allows limits it, as does ``max_num_seqs``.
+    KV reads and prefill tokens add their own time whatever the batch. Own construction,
+    see docs/theory/optimizer.md.
 
     Args:
         candidates: shape (J,).
         item: the class.
+
+    Returns:
+        Shares of the time of one replica; infinite where not even one sequence meets the TPOT target.
     """
     return np.array([_share(candidate.replica, item) for candidate in candidates])
 
 
 def _share(replica: Replica, item: RequestClass) -> float:
     lengths, step = item.lengths, replica.step
-    batch = _largest_batch(replica, item)
-    if batch < 1.0:
-        return float("inf")
-    per_token_s = float(step.tau_s(batch, 0.0)) / batch
     kv_s = step.gamma_s * (lengths.e_pn + lengths.output.moments[1] / 2.0)
-    work_s = (lengths.output.mean - 1.0) * per_token_s + kv_s + step.delta_s * lengths.prompt.mean
-    return item.rate_rps * work_s
+    work_s = (lengths.output.mean - 1.0) * _token_s(replica, tpot_limit_s(item)) + kv_s
+    return item.rate_rps * (work_s + step.delta_s * lengths.prompt.mean)
 
 
-def _largest_batch(replica: Replica, item: RequestClass) -> float:
-    limit_s = min(
+def tpot_limit_s(item: RequestClass) -> float:
+    """What the mean TPOT of the class cannot exceed, infinite where no target says so."""
+    return min(
         (
             slo.target_s
             for slo in item.slos
@@ -49,10 +51,21 @@ def _largest_batch(replica: Replica, item: RequestClass) -> float:
         ),
         default=float("inf"),
     )
-    batch = np.geomspace(1.0, float(replica.max_num_seqs), 200)
+
+
+def _token_s(replica: Replica, limit_s: float) -> float:
+    """Least mean of tau(b)/b over all laws of the batch b whose mean step is within the limit; infinite: none is."""
+    slots, knots = float(replica.max_num_seqs), replica.step.batch
+    batch = np.union1d(np.geomspace(1.0, slots, _BATCHES), knots[(knots >= 1.0) & (knots <= slots)])
     tau = replica.step.tau_s(batch, 0.0)
-    within = batch[tau <= limit_s]
-    if within.size == 0:
-        return 0.0
-    index = min(within.size, batch.size - 1)  # one knot further: the crossing lies between two knots
-    return float(batch[index])
+    each = tau / batch
+    short, long = tau <= limit_s, tau > limit_s
+    if not short.any():
+        return float("inf")
+    least = float(each[short].min())
+    if long.any():
+        # the target limits a mean: long steps may take turns with short ones, which pays where tau is concave
+        weight = (limit_s - tau[short, None]) / (tau[None, long] - tau[short, None])
+        turns = (1.0 - weight) * each[short, None] + weight * each[None, long]
+        least = min(least, float(turns.min()))
+    return least * _BETWEEN

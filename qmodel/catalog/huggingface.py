@@ -111,6 +111,7 @@ def _model(fields: ConfigFields, family: _Family, *, name: str, path: str) -> Mo
     kv_heads = heads if mla else fields.count("num_key_value_heads")
     windowed, window = _window(fields, family, layers)
     moe, ffn_width = family.moe(fields, layers) if family.moe else (None, float(fields.count("intermediate_size")))
+    _check_together(fields, heads, kv_heads, moe)
     dtype = checkpoint_dtype(fields)
     form = weight_format(dtype)
     indexer = fields.get("index_head_dim")
@@ -148,6 +149,17 @@ def _model(fields: ConfigFields, family: _Family, *, name: str, path: str) -> Mo
     )
 
 
+def _check_together(fields: ConfigFields, heads: int, kv_heads: int, moe: Moe | None) -> None:
+    """Counts that are right alone and impossible together."""
+    if fields.problems:
+        return
+    if heads % kv_heads:
+        fields.refuse("num_key_value_heads", f"must divide the {heads} attention heads (got {kv_heads})")
+    if moe is not None and moe.experts_per_token > moe.experts:
+        what = f"{moe.experts_per_token} experts per token of {moe.experts} in all"
+        fields.refuse("num_experts_per_tok", what, "a token cannot visit more experts than there are")
+
+
 def _kind(heads: int, kv_heads: int, *, mla: bool, windowed: bool, indexer: bool) -> AttentionKind:
     if mla:
         return "sparse-indexer" if indexer else "mla"
@@ -161,7 +173,7 @@ def _kind(heads: int, kv_heads: int, *, mla: bool, windowed: bool, indexer: bool
 def _head_dim(fields: ConfigFields, family: _Family, hidden: int, heads: int) -> int:
     if fields.get("head_dim") is not None or family.head_dim == "stated":
         return fields.count("head_dim")
-    if hidden % heads:
+    if hidden % heads and not fields.problems:  # else one of the two stands in for a count that is missing
         fields.refuse("head_dim", f"is missing, and hidden_size {hidden} is not a multiple of {heads} heads")
     return hidden // heads
 

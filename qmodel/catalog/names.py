@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["KINDS", "NameIndex", "index_names", "singular"]
+__all__ = ["KINDS", "NameIndex", "index_names", "plural", "singular"]
 
 KINDS = {
     "gpus": "gpu",
@@ -18,6 +18,7 @@ KINDS = {
     "engines": "engine",
 }
 _SECTION = {"fabrics": "scale_out"}
+_TELLING = 3  # letters from which a part of a name says which one is meant
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,8 +46,9 @@ class NameIndex:
     def nearest(self, name: str, count: int = 3) -> list[str]:
         """Names entries go by that look like ``name``, nearest first."""
         wanted = name.strip().lower()
-        matches = difflib.get_close_matches(wanted, self.ids, n=3 * count, cutoff=0.5)
-        matches += [known for known in self.ids if wanted and wanted in known][:count]
+        begun = [known for known in self.ids if known.startswith(wanted)] if len(wanted) >= _TELLING else []
+        matches = begun + difflib.get_close_matches(wanted, self.ids, n=3 * count, cutoff=0.5)
+        matches += [known for known in self.ids if wanted in known][:count] if len(wanted) >= _TELLING else []
         return list(dict.fromkeys(self.shown[self.ids[match]] for match in matches))[:count]
 
 
@@ -63,6 +65,11 @@ def singular(kind: str) -> str:
     raise ValueError(f"no kind {kind!r} in the catalog; kinds: {', '.join(KINDS)}")
 
 
+def plural(kind: str) -> str:
+    """``gpus`` for ``gpu``."""
+    return next(many for many, one in KINDS.items() if one == kind)
+
+
 def index_names(sections: Mapping[str, Any], variants: Iterable[str] = ()) -> dict[str, NameIndex]:
     """The names of every kind, by its singular.
 
@@ -73,11 +80,11 @@ def index_names(sections: Mapping[str, Any], variants: Iterable[str] = ()) -> di
     aliases = sections["aliases"]
     return {
         kind: _index(
-            sections[_SECTION.get(plural, plural)],
-            aliases.get(plural, {}),
-            variants if plural == "models" else (),
+            sections[_SECTION.get(many, many)],
+            aliases.get(many, {}),
+            variants if many == "models" else (),
         )
-        for plural, kind in KINDS.items()
+        for many, kind in KINDS.items()
     }
 
 

@@ -19,7 +19,7 @@ from qmodel.catalog.hardware import (
     node_record,
     topology_record,
 )
-from qmodel.catalog.names import NameIndex, index_names, singular
+from qmodel.catalog.names import NameIndex, index_names, plural, singular
 from qmodel.catalog.prices import PriceChoice, PriceRule, choose_price
 from qmodel.errors import CatalogError
 from qmodel.types import Engine, EngineConstants, Fabric, Gpu, Model, Node, Topology
@@ -209,7 +209,7 @@ class Catalog:
         found = self._names[kind].find(name)
         if found is None:
             near = self._names[kind].nearest(name)
-            hint = f"nearest: {', '.join(map(repr, near))}" if near else f"'qmodel catalog {kind}s' lists them"
+            hint = f"nearest: {', '.join(map(repr, near))}" if near else f"'qmodel catalog {plural(kind)}' lists them"
             raise CatalogError(f"no {kind} {name!r} in the catalog; {hint}")
         return found
 

@@ -13,7 +13,7 @@ import typer
 from qmodel.cli import options
 from qmodel.cli.columns import BASE, Selection, variant_columns
 from qmodel.cli.failures import DONE, INFEASIBLE, guarded
-from qmodel.cli.inputs import is_saved_plan, open_scenario, planned, solver_options
+from qmodel.cli.inputs import open_scenario, planned, solver_options
 from qmodel.cli.options import OutputFormat
 from qmodel.cli.output import Answer, check_target, deliver, written
 from qmodel.cli.plan_verbs import plan_code
@@ -93,6 +93,8 @@ def _columns(
     Raises:
         ScenarioError: if a name is unknown, an option has nothing to act on, or fewer than two columns result.
     """
+    from qmodel.planning import is_saved_plan
+
     labels = _labels(files)
     columns = []
     for label, file in zip(labels, files, strict=True):

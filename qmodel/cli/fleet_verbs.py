@@ -19,6 +19,7 @@ from qmodel.cli.plan_verbs import plan_code
 if TYPE_CHECKING:
     from qmodel.evaluation import CapacityResult, Evaluation
     from qmodel.planning import Plan
+    from qmodel.types import Fleet
 
 __all__ = ["capacity_command", "evaluate_command"]
 
@@ -43,7 +44,7 @@ def evaluate_command(
 
     check_target(out, table, format_, EVALUATION_TABLES)
     loaded = open_scenario(scenario, apply=apply, settings=set_, catalog=catalog)
-    result = qmodel.evaluate(loaded, qmodel.load_fleet(fleet))
+    result = qmodel.evaluate(loaded, fleet)
     deliver(_evaluation_answer(result, f"{fleet} under {scenario}"), fmt=format_, out=out, table=table)
     return INFEASIBLE if require_slo and not result.feasible else DONE
 
@@ -74,8 +75,9 @@ def capacity_command(
 
     check_target(out, None, format_, ("curve",))
     loaded = open_scenario(scenario, apply=apply, settings=set_, catalog=catalog)
+    pools: Fleet | Path
     if fleet is not None:
-        pools = qmodel.load_fleet(fleet)
+        pools = fleet
         title = f"{fleet} under {scenario}"
     else:
         say("no --fleet: planning one for this scenario first")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +13,7 @@ if TYPE_CHECKING:
     from qmodel.planning import Plan
     from qmodel.scenario import Scenario
 
-__all__ = ["is_saved_plan", "open_scenario", "overrides", "planned", "solver_options"]
+__all__ = ["open_scenario", "overrides", "planned", "solver_options"]
 
 
 def open_scenario(
@@ -73,18 +72,3 @@ def solver_options(name: str, mip_gap: float, time_limit_s: float) -> SolverOpti
         return qmodel.SolverOptions(name=name, mip_gap=mip_gap, time_limit_s=time_limit_s)
     except ValueError as error:
         raise ScenarioError([Problem(what=str(error), file="<command line>")]) from error
-
-
-def is_saved_plan(path: Path) -> bool:
-    """Whether a file holds a plan written by ``--out``, and not a scenario."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError):
-        return False
-    if not text.lstrip().startswith("{"):
-        return False
-    try:
-        content = json.loads(text)
-    except (ValueError, RecursionError):
-        return False
-    return isinstance(content, dict) and {"status", "termination", "pools"} <= content.keys()

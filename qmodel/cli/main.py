@@ -11,6 +11,7 @@ from qmodel.cli.failures import INTERRUPTED, say
 from qmodel.cli.fleet_verbs import capacity_command, evaluate_command
 from qmodel.cli.look_verbs import catalog_command, schema_command, validate_command
 from qmodel.cli.plan_verbs import explain_command, plan_command
+from qmodel.cli.trace_verbs import trace_app
 
 __all__ = ["app", "main"]
 
@@ -30,6 +31,7 @@ app.command("compare")(compare_command)
 app.command("explain")(explain_command)
 app.command("catalog")(catalog_command)
 app.command("schema")(schema_command)
+app.add_typer(trace_app, name="trace")
 
 
 def main() -> None:

@@ -11,7 +11,7 @@ import typer
 
 from qmodel.cli import options
 from qmodel.cli.failures import BAD_INPUT, DONE, INFEASIBLE, NO_PLAN, guarded, say
-from qmodel.cli.inputs import is_saved_plan, open_scenario, planned, solver_options
+from qmodel.cli.inputs import open_scenario, planned, solver_options
 from qmodel.cli.options import OutputFormat
 from qmodel.cli.output import Answer, Rows, check_target, deliver
 
@@ -69,6 +69,7 @@ def explain_command(
     What binds in each pool, what was nearly chosen, what one more unit of a limit is worth, what was assumed.
     """
     import qmodel
+    from qmodel.planning import is_saved_plan
 
     check_target(out, None, format_, ("alternatives",))
     if is_saved_plan(source):

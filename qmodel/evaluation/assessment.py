@@ -37,6 +37,7 @@ _OVERLOAD_WORDS = {
     "steps": "step time",
     "rate": "measured rate",
 }
+_SCANS, _SCAN_POINTS = 4, 17  # each scan narrows a mixture's quantile by 16
 _TOLERANCE = 1e-9  # of a target: rounding of a sum must not turn a met target into a missed one
 
 
@@ -206,11 +207,14 @@ def _mixture(parts: Sequence[tuple[float, PoolPrediction]], cls: str, slo: Slo) 
     metrics = [(share, getattr(prediction[cls], slo.metric)) for share, prediction in parts]
     if slo.p is None:
         return float(sum(share * metric.mean for share, metric in metrics))
-    levels = np.concatenate([np.linspace(0.01, 0.98, 98), 1.0 - np.geomspace(0.02, 1e-5, 60)])
-    grids = [(share, np.array([metric.quantile(float(p)) for p in levels])) for share, metric in metrics]
-    candidates = np.unique(np.concatenate([grid for _, grid in grids]))
-    below = sum(share * np.interp(candidates, grid, levels, left=0.0, right=1.0) for share, grid in grids)
-    return float(np.interp(slo.p, np.asarray(below), candidates))
+    edges = [float(metric.quantile(slo.p)) for _, metric in metrics]
+    low, high = min(edges), max(edges)
+    for _ in range(_SCANS):
+        times = np.linspace(low, high, _SCAN_POINTS)
+        level = sum(share * metric.share_within(times) for share, metric in metrics)
+        above = int(np.clip(np.searchsorted(level, slo.p), 1, _SCAN_POINTS - 1))
+        low, high = float(times[above - 1]), float(times[above])
+    return (low + high) / 2.0
 
 
 def _route_rows(classes: Mapping[str, RequestClass], fleet: Fleet) -> list[RouteRow]:

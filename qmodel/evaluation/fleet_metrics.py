@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeGuard
@@ -11,9 +12,10 @@ import numpy as np
 from qmodel.errors import Problem, ScenarioError
 from qmodel.evaluation.assessment import PoolCase, assess, slo_ratios
 from qmodel.evaluation.results import CapacityResult, CurveRow, Evaluation
+from qmodel.perf import layouts
 from qmodel.problem import Instance, at_confidence, price_of, replica_of, with_engine
 from qmodel.queueing import utilisation
-from qmodel.types import Fleet, Refusal, Replica, RequestClass, Stream
+from qmodel.types import Engine, Fleet, Pool, Refusal, Replica, RequestClass, Stream
 
 __all__ = ["evaluate_fleet", "fleet_capacity", "pool_cases"]
 
@@ -90,7 +92,7 @@ def pool_cases(instance: Instance, fleet: Fleet) -> dict[str, PoolCase]:
             continue
         option = instance.gpus[pool.gpu]
         engine = with_engine(option.engine, dict(pool.engine))
-        found = replica_of(
+        found = _illegal(instance, pool, engine) or replica_of(
             instance,
             model=pool.model,
             gpu=pool.gpu,
@@ -108,6 +110,27 @@ def pool_cases(instance: Instance, fleet: Fleet) -> dict[str, PoolCase]:
     return cases
 
 
+def _illegal(instance: Instance, pool: Pool, engine: Engine) -> Refusal | None:
+    """Why a model cannot be spread like this, None where it can or where a profile speaks for the layout."""
+    model, option, layout = instance.models[pool.model], instance.gpus[pool.gpu], pool.layout
+    if model is None or option.gpu is None or (pool.model, pool.gpu) in instance.profiles:
+        return None
+    found = layouts(
+        model,
+        option.gpu,
+        option.node,
+        option.fabric,
+        tp=(layout.tp,),
+        pp=(layout.pp,),
+        ep=(layout.ep,),
+        dp=(layout.dp,),
+        cp=(layout.cp,),
+        engine=engine,
+        precision=pool.precision,
+    )
+    return next((replace(item, change=item.change and f"try {item.change}") for item in found.refused), None)
+
+
 def _is_refusal(found: Replica | Refusal) -> TypeGuard[Refusal]:
     return isinstance(found, Refusal)
 
@@ -118,9 +141,17 @@ def _routing_problems(instance: Instance, fleet: Fleet) -> list[Problem]:
         paths = fleet.routing.get(name, ())
         if not paths:
             problems.append(Problem(key="routing", what=f"class '{name}' has no path", hint=f"add routing.{name}"))
+        elif not math.isclose(total := sum(path.share for path in paths), 1.0, rel_tol=1e-6):
+            problems.append(Problem(key=f"routing.{name}", what=f"shares must sum to 1 (got {total:g})"))
         for path in paths:
-            pool = fleet.pools.get(path.pools[0])
-            if pool is not None and pool.model != item.model:
+            if len(path.pools) != 1:
+                what = f"a path of {len(path.pools)} pools is not supported yet"
+                problems.append(Problem(key=f"routing.{name}", what=what, hint="write one pool"))
+            elif (pool := fleet.pools.get(path.pools[0])) is None:
+                known = ", ".join(fleet.pools)
+                what = f"no pool '{path.pools[0]}'"
+                problems.append(Problem(key=f"routing.{name}", what=what, hint=f"one of {known}"))
+            elif pool.model != item.model:
                 what = f"class '{name}' asks for {item.model} but pool '{pool.name}' serves {pool.model}"
                 problems.append(Problem(key=f"routing.{name}", what=what))
     for name in fleet.routing:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -19,6 +19,8 @@ __all__ = ["Choice", "ShadowPrice", "choose"]
 
 Outcome = Literal["solved", "infeasible", "unsettled", "time", "error"]
 _WITHOUT: Mapping[str, Outcome] = {"infeasible": "unsettled", "time": "time"}  # by what the master ended with
+_SAME_COST = 1e-9  # relative; costs that differ by rounding are the same
+_ROOM = 0.1  # of a pool: what carrying all of a class counts against one pool less
 _COLUMN_GAP = 1e-6  # the master is small: solve it to the end, so that its gap is its own
 
 
@@ -99,14 +101,38 @@ def choose(
     bound = max(relaxed.bound, 0.0) if np.isfinite(relaxed.bound) else -np.inf
     if solved.values is None:
         return _nothing(_WITHOUT.get(solved.outcome, "error"), solved, bound)
+    counts = _fewest_pools(master, columns, solved.values, options, deadline)
     return Choice(
-        chosen=tuple((c, int(n)) for c, n in zip(columns, solved.values, strict=True) if n > 0),
+        chosen=tuple((c, int(n)) for c, n in zip(columns, counts, strict=True) if n > 0),
         outcome="time" if solved.outcome == "time" else "solved",
         bound_usd_per_hour=bound,
         columns_bound_usd_per_hour=solved.bound,
         prices=_prices(master, everyone, stock, options.name),
         words=solved.words,
     )
+
+
+def _fewest_pools(
+    master: Program, columns: Sequence[Column], values: FloatArray, options: SolverOptions, deadline: float
+) -> FloatArray:
+    """Among fleets that cost no more, the one with the fewest pools, and of those the one with the most room.
+
+    Equal costs are common: prices per GPU are, and layouts trade GPUs for replicas.
+    """
+    if values.sum() <= 1 or len(columns) < 2:
+        return values
+    room = np.array([min(sum(column.shares.values()), float(len(column.shares))) for column in columns])
+    cap = float(master.cost @ values) * (1.0 + _SAME_COST)
+    tie = replace(
+        master,
+        cost=1.0 - _ROOM * room / max(float(room.max()), 1e-9),
+        row_names=(*master.row_names, "cost_no_more"),
+        matrix=np.vstack([master.matrix, master.cost]),
+        senses=(*master.senses, "<="),
+        rhs=np.append(master.rhs, cap),
+    )
+    found = _solve(tie, options, deadline)
+    return values if found.values is None else found.values
 
 
 def _nothing(outcome: Outcome, solved: Solved, bound_usd_per_hour: float = -np.inf) -> Choice:

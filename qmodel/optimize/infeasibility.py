@@ -7,14 +7,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from qmodel.candidates import Candidate, CandidateSet, ColumnSet, RefusedCandidate
+from qmodel.candidates import Candidate, CandidateSet, ColumnSet, RefusedCandidate, unit_loads
 from qmodel.evaluation import slo_ratios
 from qmodel.queueing import pool
-from qmodel.types import RequestClass, Slo
+from qmodel.types import FloatArray, RequestClass
 
 __all__ = ["Diagnosis", "diagnose"]
 
-_NO_LOAD = 1e-6  # share of the demand at which only the hardware speaks
+_NO_LOAD = 1e-6  # share of the largest load at which only the hardware speaks
+_LEAST_SHARE = 1e-4  # of the demand: a class of which less is carried needs another answer than a count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,8 +65,7 @@ def diagnose(
 
 
 def _nothing_fits(model: str, refused: Sequence[RefusedCandidate]) -> Diagnosis:
-    order = {"memory": 0, "gpus": 1}
-    ranked = sorted(refused, key=lambda r: (order.get(r.refusal.kind, 2), -r.refusal.layout.gpus))
+    ranked = sorted(refused, key=_nearness)
     if not ranked:
         return Diagnosis(
             text=f"no GPU type in fleet.gpus can serve '{model}'",
@@ -74,48 +74,70 @@ def _nothing_fits(model: str, refused: Sequence[RefusedCandidate]) -> Diagnosis:
             change=f"add a profile for {model} on one of the GPUs, or a GPU type of the catalog",
         )
     best = ranked[0]
+    nearest = f"{best.gpu} {best.refusal.layout}: {best.refusal.reason}"
+    if best.refusal.kind == "gpus":
+        return Diagnosis(
+            text=f"model '{model}' needs more GPUs for one replica than are in stock",
+            limit=f"fleet.gpus.{best.gpu}.max_count",
+            best=nearest,
+            change=best.refusal.change,
+        )
     return Diagnosis(
         text=f"model '{model}' fits on no allowed layout ({len(ranked)} tried)",
-        limit="layouts" if best.refusal.kind != "gpus" else f"fleet.gpus.{best.gpu}.max_count",
-        best=f"{best.gpu} {best.refusal.layout}: {best.refusal.reason}",
+        limit="layouts",
+        best=nearest,
         change=f"allow {best.refusal.change}" if best.refusal.change else "allow a GPU type with more memory",
     )
 
 
+def _nearness(item: RefusedCandidate) -> tuple[int, int, int]:
+    """Order of refusals: what only lacks stock, few stages first; then what lacks memory, the widest first."""
+    layout = item.refusal.layout
+    if item.refusal.kind == "gpus":
+        return 0, layout.pp, -layout.gpus
+    return (1 if item.refusal.kind == "memory" else 2), 0, -layout.gpus
+
+
 def _unreachable(pools: Sequence[Candidate], item: RequestClass) -> Diagnosis | None:
     """The target that no candidate meets even without load; None where some candidate meets them all."""
-    rows = []
-    for candidate in pools:
-        rows.append(slo_ratios([candidate.replica], [item], [1.0], [1], [_NO_LOAD], candidate.router)[0])
-    ratios = np.array(rows)
-    if (ratios.max(axis=1) <= 1.0).any():
+    load = unit_loads(pools, [item])
+    idle = np.where(np.isfinite(load), _NO_LOAD / load, _NO_LOAD).tolist()  # of what each candidate carries at most
+    ratios = np.array(
+        [
+            slo_ratios([one.replica], [item], [1.0], [1], [low], one.router)[0]
+            for one, low in zip(pools, idle, strict=True)
+        ]
+    )  # (J, targets)
+    worst = ratios.max(axis=1)
+    if worst.min() <= 1.0:
         return None
-    if not np.isfinite(ratios).any():
+    if not np.isfinite(worst).any():
         return _always_overloaded(pools, item)
-    alone = ratios.min(axis=0)
-    slos = item.slos
-    if alone.max() > 1.0:
-        index = int(np.argmax(alone))
-        return _missed(item, slos[index], pools[int(np.argmin(ratios[:, index]))], float(alone[index]))
-    nearest = int(np.argmin(ratios.max(axis=1)))
-    index = int(np.argmax(ratios[nearest]))
-    found = _missed(item, slos[index], pools[nearest], float(ratios[nearest, index]))
+    nearest = int(np.argmin(worst))
+    each = ratios.min(axis=0)
+    index = int(np.argmax(each if each.max() > 1.0 else ratios[nearest]))
+    slo = item.slos[index]
+    shown = int(np.argmin(ratios[:, index])) if each.max() > 1.0 else nearest
+    text = f"class '{item.name}' cannot meet {slo.key} <= {slo.target_s:g} on any allowed layout"
+    if each.max() <= 1.0:
+        text = f"class '{item.name}': no single layout meets all of its targets together"
     return Diagnosis(
-        text=f"class '{item.name}': no single layout meets all of its targets together",
-        limit=found.limit,
-        best=found.best,
-        change=found.change,
+        text=text,
+        limit=f"classes.{item.name}.slo.{slo.key}",
+        best=f"{pools[shown].label}: {ratios[shown, index] * slo.target_s:.3g} s at zero load",
+        change=f"{_looser(pools[nearest], item, ratios[nearest])}, or allow a faster GPU type or larger layouts",
     )
 
 
-def _missed(item: RequestClass, slo: Slo, candidate: Candidate, ratio: float) -> Diagnosis:
-    reached = ratio * slo.target_s
-    key = f"classes.{item.name}.slo.{slo.key}"
-    return Diagnosis(
-        text=f"class '{item.name}' cannot meet {slo.key} <= {slo.target_s:g} on any allowed layout",
-        limit=key,
-        best=f"{candidate.label}: {reached:.3g} s at zero load",
-        change=f"raise {key} to at least {_round_up(reached):g}, or allow a faster GPU type or larger layouts",
+def _looser(candidate: Candidate, item: RequestClass, ratios: FloatArray) -> str:
+    """Every target that a candidate misses, raised to what it meets at half of its largest load."""
+    half = 0.5 / unit_loads([candidate], [item])
+    loaded = slo_ratios([candidate.replica], [item], [1.0], [1], half, candidate.router)[0]
+    return " and ".join(
+        f"raise classes.{item.name}.slo.{slo.key} to {_round_up(float(at_half) * slo.target_s):g}"
+        f" ({candidate.label} at half load; {ratio * slo.target_s:.3g} at zero load)"
+        for slo, ratio, at_half in zip(item.slos, ratios, loaded, strict=True)
+        if ratio > 1.0
     )
 
 
@@ -133,18 +155,22 @@ def _always_overloaded(pools: Sequence[Candidate], item: RequestClass) -> Diagno
 
 def _beyond_stock(pools: Sequence[Candidate], item: RequestClass, stock: Mapping[str, int]) -> Diagnosis:
     """The class is reachable, but not within the stock of any one type."""
-    best, share = pools[0], 0.0
-    for candidate in pools:
-        carried = _carried(candidate, item)
-        if carried > share:
-            best, share = candidate, carried
+    limited = [candidate for candidate in pools if candidate.gpu in stock]
+    if not limited:
+        return Diagnosis(
+            text=f"class '{item.name}' needs more replicas than a pool may have",
+            limit=f"classes.{item.name}.rate_rps",
+            best=f"{item.rate_rps:g} requests/s, pools of at most {pools[0].max_replicas:,} replicas",
+            change=f"lower classes.{item.name}.rate_rps, and check its unit",
+        )
+    share, best = max(((_carried(one, item), one) for one in limited), key=lambda found: found[0])
     limit = f"fleet.gpus.{best.gpu}.max_count"
-    have = stock.get(best.gpu, 0)
-    need = int(np.ceil(have / share)) if share > 0 else have + best.layout.gpus
+    # pools carry no less per replica as they grow
+    need = int(np.ceil(best.max_replicas / max(share, _LEAST_SHARE))) * best.layout.gpus
     return Diagnosis(
         text=f"class '{item.name}' needs more GPUs than are in stock",
         limit=limit,
-        best=f"{best.label}: {have} GPUs carry {share:.0%} of its {item.rate_rps:g} requests/s",
+        best=f"{best.label}: {stock[best.gpu]} GPUs carry {share:.0%} of its {item.rate_rps:g} requests/s",
         change=f"raise {limit} to about {need}, or lower classes.{item.name}.rate_rps",
     )
 
@@ -168,18 +194,17 @@ def _stock_together(
             options = [
                 (candidate.cost_usd_per_hour * count, candidate, count)
                 for candidate, count in zip(sets[model].candidates, sets[model].least[item.name], strict=True)
-                if count
+                if count > 0
             ]
             _, candidate, count = min(options, key=lambda option: option[0])
             need[candidate.gpu] = need.get(candidate.gpu, 0) + candidate.layout.gpus * count
-    short = {gpu: need.get(gpu, 0) for gpu, have in stock.items() if need.get(gpu, 0) > have}
-    gpu = next(iter(short), next(iter(stock), ""))
+    short = {gpu: need[gpu] for gpu, have in stock.items() if need.get(gpu, 0) > have}
+    assert short  # the cheapest pools are columns: within stock they would have been a fleet
     return Diagnosis(
         text="the classes together need more GPUs than are in stock",
-        limit=f"fleet.gpus.{gpu}.max_count",
-        best=", ".join(f"{name}: about {count} needed, {stock[name]} in stock" for name, count in short.items())
-        or "each class fits alone, not all of them together",
-        change=f"raise fleet.gpus.{gpu}.max_count to about {short.get(gpu, stock.get(gpu, 0) + 1)}",
+        limit=f"fleet.gpus.{next(iter(short))}.max_count",
+        best=", ".join(f"{gpu}: {count} for the cheapest pools, {stock[gpu]} in stock" for gpu, count in short.items()),
+        change=" and ".join(f"raise fleet.gpus.{gpu}.max_count to {count}" for gpu, count in short.items()),
     )
 
 

@@ -196,19 +196,23 @@ class PassModel:
         return self._island_collectives_s(work, tokens)
 
     def _island_collectives_s(self, work: Pass, tokens: FloatArray) -> FloatArray:
-        """Fitted collectives: two all-reduces a layer, or gather and scatter around the experts."""
+        """Fitted collectives: two all-reduces a layer, or gather and scatter around the experts.
+
+        Each token travels at its own rate: were all of a step to take the faster rate of prompts once there is
+        one, a chunk would make the step of a large batch shorter.
+        """
         c, layout = self.constants, self.layout
-        fraction = np.where(work.prefill_tokens > 0, c.ar_fp, c.ar_f)
-        rate = self.gpu.scale_up_gbps * 1e9 * fraction
         latency = c.ar_a * MICROSECOND
         group = layout.stage_gpus
-        payload = ACTIVATION_BYTES * tokens * self.model.hidden
+        full_rate = self.gpu.scale_up_gbps * 1e9
+        weighted = work.batch / layout.pp / c.ar_f + work.prefill_tokens / c.ar_fp
+        transfer_s = ACTIVATION_BYTES * weighted * self.model.hidden / full_rate
         if layout.dp == 1:
-            return 2 * self.model.layers * (latency + 2 * (group - 1) / group * payload / rate)
-        around_experts = 2 * self._expert_layers * (latency + (group - 1) / group * payload / rate)
+            return 2 * self.model.layers * (latency + 2 * (group - 1) / group * transfer_s)
+        around_experts = 2 * self._expert_layers * (latency + (group - 1) / group * transfer_s)
         if layout.tp == 1:
             return around_experts
-        within_rank = latency + 2 * (layout.tp - 1) / layout.tp * payload / layout.dp / rate
+        within_rank = latency + 2 * (layout.tp - 1) / layout.tp * transfer_s / layout.dp
         return around_experts + self.model.layers * within_rank
 
     def _routed_collectives_s(self, tokens: FloatArray) -> FloatArray:

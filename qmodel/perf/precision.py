@@ -13,7 +13,7 @@ BYTES_16_BIT = 2.0
 BYTES_FP8 = 1.0
 BYTES_NVFP4 = 4.5 / 8  # 4 bit and one FP8 scale per 16 weights
 BYTES_INT4 = 4.25 / 8  # 4 bit and one 8-bit scale per 32 weights
-PRECISION_NAMES = ("auto", "bf16", "fp8", "fp4")
+PRECISION_NAMES = ("auto", "bf16", "fp8", "fp4", "w4")
 
 # MXFP4 kernels on GPUs without FP4 units pad the expert matrices; start-up logs on H100 are 6 % (120B)
 # and 11 % (20B) above the plain sum.
@@ -56,7 +56,7 @@ def quant_family(model: Model, gpu: Gpu, precision: str | None = None) -> Weight
     Args:
         model: architecture with the checkpoint's own family.
         gpu: accelerator with its dense peaks.
-        precision: ``auto`` or None for the checkpoint's own type, or ``bf16``, ``fp8``, ``fp4``.
+        precision: ``auto`` or None for the checkpoint's own type, or ``bf16``, ``fp8``, ``fp4``, ``w4``.
 
     Raises:
         ValueError: if the precision is unknown or finer than the checkpoint.

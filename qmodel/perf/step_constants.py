@@ -60,8 +60,8 @@ class StepConstants:
         c_m: us per mixture layer and pass, added to ``c_l``.
         c_pl: us per layer, added where a pass has prefill tokens.
         ar_a: us per collective.
-        ar_f: fraction of scale-up bandwidth in a pure decode pass.
-        ar_fp: the same with prefill tokens.
+        ar_f: fraction of scale-up bandwidth that decoding tokens travel at.
+        ar_fp: the same for prompt tokens.
         h0: ms of host time per pass.
         h1: us of host time per sequence, pass and attention rank.
         t_fe: ms before the first token in the front end; not part of a step.

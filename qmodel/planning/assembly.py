@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -29,13 +29,19 @@ class PlannedPool:
     classes: tuple[RequestClass, ...]
     shares: tuple[float, ...]
 
+    @property
+    def gpus(self) -> int:
+        """GPUs of the whole pool."""
+        return self.candidate.layout.gpus * self.replicas
 
-def pools_of(instance: Instance, chosen: Sequence[tuple[Column, int]], stock: dict[str, int]) -> list[PlannedPool]:
+
+def pools_of(instance: Instance, chosen: Sequence[tuple[Column, int]], stock: Mapping[str, int]) -> list[PlannedPool]:
     """Pools that carry the chosen columns with every target met, re-scored at their actual load.
 
     Columns of one candidate and one mix become one pool. Where columns cover more than
     the demand the load of each is scaled down. A pool then loses replicas while it still
-    meets every target, and gains them if merging or scaling broke one.
+    meets every target, and gains a few if merging broke one; where that is not enough its
+    columns stay pools of their own.
 
     Args:
         instance: the bound problem.
@@ -49,25 +55,30 @@ def pools_of(instance: Instance, chosen: Sequence[tuple[Column, int]], stock: di
     for column, count in chosen:
         for name, share in column.shares.items():
             carried[name] = carried.get(name, 0.0) + share * count
-    pools = []
-    for (_, names), members in groups.items():
-        raw = {name: sum(column.shares[name] * count for column, count in members) for name in names}
-        pools.append(
-            PlannedPool(
-                candidate=members[0][0].candidate,
-                replicas=sum(column.replicas * count for column, count in members),
-                classes=tuple(instance.classes[name] for name in names),
-                shares=tuple(raw[name] / carried[name] for name in names),
-            )
-        )
-    used = _gpus_by_type(pools)
-    settled = []
-    for item in pools:
-        room = stock.get(item.candidate.gpu, np.inf) - used[item.candidate.gpu]
-        final = _settled(item, room)
-        used[item.candidate.gpu] += (final.replicas - item.replicas) * item.candidate.layout.gpus
-        settled.append(final)
-    return settled
+    used: dict[str, int] = {}
+    for column, count in chosen:
+        used[column.candidate.gpu] = used.get(column.candidate.gpu, 0) + column.gpus * count
+    pools: list[PlannedPool] = []
+    for members in groups.values():
+        gpu = members[0][0].candidate.gpu
+        separate = [_pool(instance, [(column, 1)], carried) for column, count in members for _ in range(count)]
+        merged = _settled(_pool(instance, members, carried), stock.get(gpu, np.inf) - used[gpu])
+        settled = separate if merged is None else [merged]
+        used[gpu] += sum(item.gpus for item in settled) - sum(item.gpus for item in separate)
+        pools += settled
+    return pools
+
+
+def _pool(instance: Instance, members: Sequence[tuple[Column, int]], carried: Mapping[str, float]) -> PlannedPool:
+    """One pool of columns of one candidate and mix, each share scaled to what all columns carry of its class."""
+    first = members[0][0]
+    raw = {name: sum(column.shares[name] * count for column, count in members) for name in first.shares}
+    return PlannedPool(
+        candidate=first.candidate,
+        replicas=sum(column.replicas * count for column, count in members),
+        classes=tuple(instance.classes[name] for name in raw),
+        shares=tuple(share / carried[name] for name, share in raw.items()),
+    )
 
 
 def assemble(pools: Sequence[PlannedPool]) -> Fleet:
@@ -91,20 +102,27 @@ def assemble(pools: Sequence[PlannedPool]) -> Fleet:
     return Fleet(pools=fleet_pools, routing={name: tuple(paths) for name, paths in routing.items()})
 
 
-def grown_for(pools: Sequence[PlannedPool], candidates: Sequence[Candidate]) -> float | None:
-    """Cost of the same pools grown until every target holds with other replicas, USD/h; None where none is enough.
+def grown_for(
+    pools: Sequence[PlannedPool], candidates: Sequence[Candidate], stock: Mapping[str, int | None]
+) -> float | None:
+    """Cost of the same pools grown until every target holds with other replicas, USD/h; None where stock is too small.
 
     Args:
         pools: the planned pools.
         candidates: one per pool: the same pool with slower steps.
+        stock: GPUs by type; None: no limit.
     """
-    total = 0.0
+    total, used = 0.0, dict.fromkeys(stock, 0)
     for item, candidate in zip(pools, candidates, strict=True):
-        count = int(least_counts([candidate], _loaded(item))[0])
+        count = item.replicas
+        if not _meets(candidate, _loaded(item), count):
+            count = int(least_counts([candidate], _loaded(item))[0])
         if count == 0:
             return None
         total += count * candidate.cost_usd_per_hour
-    return total
+        used[candidate.gpu] += count * candidate.layout.gpus
+    within = all(limit is None or used[gpu] <= limit for gpu, limit in stock.items())
+    return total if within else None
 
 
 def _loaded(item: PlannedPool) -> list[RequestClass]:
@@ -114,16 +132,15 @@ def _loaded(item: PlannedPool) -> list[RequestClass]:
     ]
 
 
-def _settled(item: PlannedPool, room_gpus: float) -> PlannedPool:
+def _settled(item: PlannedPool, room_gpus: float) -> PlannedPool | None:
+    """The pool at the least count that meets every target, None where a few more replicas are not enough."""
     classes, count = _loaded(item), item.replicas
     if _meets(item.candidate, classes, count):
         return replace(item, replicas=_trimmed(item.candidate, classes, count))
-    limit = min(_MOST_REPAIRS, room_gpus // item.candidate.layout.gpus)
-    while count - item.replicas < limit:
-        count += 1
-        if _meets(item.candidate, classes, count):
-            break
-    return replace(item, replicas=count)
+    most = count + int(min(_MOST_REPAIRS, room_gpus // item.candidate.layout.gpus))
+    enough = (size for size in range(count + 1, most + 1) if _meets(item.candidate, classes, size))
+    found = next(enough, None)
+    return None if found is None else replace(item, replicas=found)
 
 
 def _trimmed(candidate: Candidate, classes: Sequence[RequestClass], enough: int) -> int:
@@ -140,14 +157,6 @@ def _trimmed(candidate: Candidate, classes: Sequence[RequestClass], enough: int)
 
 def _meets(candidate: Candidate, classes: Sequence[RequestClass], count: int) -> bool:
     return bool(feasible_at([candidate], classes, np.array([count]), np.array([1.0]))[0] <= 1.0)
-
-
-def _gpus_by_type(pools: Sequence[PlannedPool]) -> dict[str, int]:
-    used: dict[str, int] = {}
-    for item in pools:
-        gpu = item.candidate.gpu
-        used[gpu] = used.get(gpu, 0) + item.replicas * item.candidate.layout.gpus
-    return used
 
 
 def _name(item: PlannedPool, taken: dict[str, Pool]) -> str:

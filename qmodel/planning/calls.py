@@ -170,14 +170,14 @@ def load_fleet(source: Source) -> Fleet:
     """Read a fleet file, or the fleet of a saved plan.
 
     Args:
-        source: path of a YAML fleet file or of a saved plan (``.json``), or the fleet file's content as a mapping.
+        source: path of a fleet file or of a saved plan, or the fleet file's content as a mapping.
 
     Raises:
         ScenarioError: every problem found, each with its position.
     """
-    if not isinstance(source, Mapping) and str(source).endswith(".json"):
-        from qmodel.planning.storage import load_plan
+    from qmodel.planning.storage import is_saved_plan, load_plan
 
+    if not isinstance(source, Mapping) and is_saved_plan(source):
         fleet = load_plan(source).fleet
         if fleet is None:
             raise ScenarioError([Problem(what="this plan has no fleet", file=str(source), hint="its status says why")])

@@ -21,6 +21,7 @@ from qmodel.types import Replica, RequestClass
 
 __all__ = ["plan_instance"]
 
+_CHEAPEST = "no cheaper fleet of these pools meets every target"
 _NEAREST = 3  # alternatives named per class
 _ROUNDING = 1e-6  # of a cost
 _LEAST_TIME_S = 0.05  # a second integer program gets at least this
@@ -125,7 +126,7 @@ def _planned(search: _Search, choice: Choice) -> Plan:
     cost = result.cost_usd_per_hour
     bound = _bound_below(cost, choice.bound_usd_per_hour)
     gap = None if bound is None else max(cost - bound, 0.0) / cost
-    proven = gap is not None and gap <= options.mip_gap + 1e-9
+    proven = gap is not None and gap <= options.mip_gap + _ROUNDING
     status: Status = "optimal" if proven else "feasible"
     termination: Termination = "proven" if proven else ("time" if choice.outcome == "time" else "gap")
     plan = Plan(
@@ -142,11 +143,11 @@ def _planned(search: _Search, choice: Choice) -> Plan:
         slo=result.slo,
         latency=result.latency,
         prices=_price_rows(choice),
-        why=_why(search, pools, result),
+        why=_why(search, choice, pools, result),
         cost_at_p90_usd_per_hour=_cost_at_p90(instance, pools, cost),
         assumptions=result.assumptions,
         scenario=instance.scenario,
-        inputs=plan_inputs(instance, fleet),
+        inputs=plan_inputs(instance, fleet, mip_gap=options.mip_gap),
         versions=versions(instance),
         run=_run(search),
     )
@@ -171,7 +172,8 @@ def _no_choice(search: _Search, choice: Choice) -> Plan:
         return _infeasible(search)
     if choice.outcome == "unsettled":
         found = diagnose(search.candidates, search.sets, search.classes, search.stock)
-        why = replace(_why_not(found), text=f"no fleet was found, and none is ruled out: {found.text}")
+        text = "no fleet of the pools tried meets every target within stock; other fleets are not ruled out"
+        why = replace(_why_not(found), text=text)
         return _without_fleet(search.instance, "limit", "gap", why, search.started_s, choice.bound_usd_per_hour)
     if choice.outcome == "time":
         why = Why(
@@ -219,25 +221,28 @@ def _why_not(found: Diagnosis) -> Why:
     return Why(text=found.text, limit=found.limit, best=found.best, change=found.change)
 
 
-def _why(search: _Search, pools: Sequence[PlannedPool], result: Evaluation) -> Why:
+def _why(search: _Search, choice: Choice, pools: Sequence[PlannedPool], result: Evaluation) -> Why:
     alternatives: list[Alternative] = []
     for model, found in search.sets.items():
         for name, least in found.least.items():
             alternatives += _alternatives(name, found, least, pools)
         alternatives += _refusals(search, model)
     binding = "; ".join(f"{row.pool}: {row.binding}" for row in result.pools)
+    text = "the cheapest fleet found in time" if choice.outcome == "time" else _CHEAPEST
     return Why(
-        text=f"no cheaper fleet of these pools meets every target; what binds: {binding}",
+        text=f"{text}; what binds: {binding}",
         alternatives=tuple(alternatives),
     )
 
 
 def _alternatives(name: str, found: ColumnSet, least: Sequence[int], pools: Sequence[PlannedPool]) -> list[Alternative]:
-    chosen = {id(item.candidate) for item in pools if any(c.name == name for c in item.classes)}
+    serving = [item for item in pools if any(c.name == name for c in item.classes)]
+    chosen = {id(item.candidate) for item in serving}
+    paid = sum(item.candidate.cost_usd_per_hour * item.replicas for item in serving)
     able = sorted(
         (candidate.cost_usd_per_hour * count, candidate.label, count)
         for candidate, count in zip(found.candidates, least, strict=True)
-        if count and id(candidate) not in chosen
+        if count > 0 and id(candidate) not in chosen
     )
     unable = [
         candidate
@@ -245,7 +250,12 @@ def _alternatives(name: str, found: ColumnSet, least: Sequence[int], pools: Sequ
         if not count and id(candidate) not in chosen
     ]
     rows = [
-        Alternative(cls=name, candidate=f"{label} x{count}", cost_usd_per_hour=cost, limit="dearer")
+        Alternative(
+            cls=name,
+            candidate=f"{label} x{count}",
+            cost_usd_per_hour=cost,
+            limit="dearer" if cost > paid * (1.0 + _ROUNDING) else "no dearer alone; the whole fleet decides",
+        )
         for cost, label, count in able[:_NEAREST]
     ]
     rows += [
@@ -281,22 +291,18 @@ def _price_rows(choice: Choice) -> tuple[PriceRow, ...]:
 
 
 def _cost_at_p90(instance: Instance, pools: Sequence[PlannedPool], cost: float) -> float | None:
+    """Cost of the pools grown until they hold every target at the upper band; None where that is beyond stock."""
     if instance.policy.confidence == "p90":
         return cost
     slower = []
     for item in pools:
-        replica = replica_of(
-            instance,
-            model=item.candidate.model,
-            gpu=item.candidate.gpu,
-            layout=item.candidate.layout,
-            precision=item.candidate.precision,
+        chosen = item.candidate
+        nominal = replica_of(
+            instance, model=chosen.model, gpu=chosen.gpu, layout=chosen.layout, precision=chosen.precision
         )
-        assert isinstance(replica, Replica)
-        if replica.step.band.p90 == 0.0:
-            return cost if len(pools) == 1 else None
-        slower.append(replace(item.candidate, replica=at_confidence(replica, "p90")))
-    return grown_for(pools, slower)
+        assert isinstance(nominal, Replica)
+        slower.append(replace(chosen, replica=at_confidence(nominal, "p90")))
+    return grown_for(pools, slower, {name: item.max_count for name, item in instance.gpus.items()})
 
 
 def _run(search: _Search) -> dict[str, float]:

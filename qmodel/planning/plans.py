@@ -77,7 +77,8 @@ class Plan:
         gap: (cost - bound) / cost.
         gap_columns: the same against the columns that the integer program chose from.
         fleet: None without a plan.
-        cost_at_p90_usd_per_hour: least cost when every step takes the upper error band; None where not known.
+        cost_at_p90_usd_per_hour: of the same pools grown until every target holds when steps take the upper error band;
+            None where stock is too small for that.
         assumptions: sentences a reader must know.
         scenario: resolved scenario, plain data.
         inputs: everything else the plan used: replicas, length laws, prices; enough to verify it alone.

@@ -6,13 +6,14 @@ This module never imports the optimizer: what it checks must not come from what 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from qmodel.evaluation import Evaluation
 from qmodel.evaluation.assessment import assess
 from qmodel.planning.plans import Plan
 from qmodel.planning.record import cases_from, classes_from
+from qmodel.types import PoolRow, RequestClass, SloRow
 
 __all__ = ["Check", "Verification", "verify"]
 
@@ -59,23 +60,29 @@ def verify(plan: Plan) -> Verification:
     result = assess(classes, cases, plan.fleet, confidence=confidence)
     return Verification(
         checks=(
-            _cover(plan, tuple(classes)),
+            _cover(plan, classes),
             _stock(plan),
             _cost(plan, result),
             _stable(result),
             _targets(result, confidence),
+            _tables(plan, result),
             _predictions(plan, result),
             _bound(plan),
         )
     )
 
 
-def _cover(plan: Plan, classes: tuple[str, ...]) -> Check:
+def _cover(plan: Plan, classes: Mapping[str, RequestClass]) -> Check:
     assert plan.fleet is not None
-    for name in classes:
-        total = sum(path.share for path in plan.fleet.routing.get(name, ()))
-        if not math.isclose(total, 1.0, rel_tol=_RELATIVE):
+    for name, item in classes.items():
+        paths = plan.fleet.routing.get(name, ())
+        total = sum(path.share for path in paths)
+        if not math.isclose(total, 1.0, rel_tol=_RELATIVE) or any(path.share <= 0.0 for path in paths):
             return Check(name="cover", ok=False, detail=f"shares of class '{name}' sum to {total:.6g}")
+        for pool in (plan.fleet.pools[name] for path in paths for name in path.pools):
+            if pool.model != item.model:
+                detail = f"class '{name}' asks for {item.model}, pool '{pool.name}' serves {pool.model}"
+                return Check(name="cover", ok=False, detail=detail)
     return Check(name="cover", ok=True, detail=f"{len(classes)} classes routed whole")
 
 
@@ -120,23 +127,50 @@ def _targets(result: Evaluation, confidence: str) -> Check:
     return Check(name="targets", ok=True, detail=f"{len(result.slo)} targets met at {confidence} confidence")
 
 
+def _tables(plan: Plan, result: Evaluation) -> Check:
+    """Pool and route rows say what the fleet is; routes, counts, prices and yes or no must agree exactly."""
+    for name, stated, derived in (
+        ("pools", _pool_facts(plan.pools), _pool_facts(result.pools)),
+        ("routing", plan.routing, result.routing),
+        ("slo", _slo_facts(plan.slo), _slo_facts(result.slo)),
+    ):
+        if stated != derived:
+            return Check(name="tables", ok=False, detail=f"table '{name}' differs from the fleet")
+    return Check(name="tables", ok=True, detail="pools, routing and targets are those of the fleet")
+
+
+def _pool_facts(rows: Sequence[PoolRow]) -> list[tuple[object, ...]]:
+    return [
+        (row.pool, row.model, row.gpu, row.tp, row.pp, row.ep, row.dp, row.cp, row.replicas, row.gpus) for row in rows
+    ] + [(row.usd_per_gpu_hour, round(row.cost_usd_per_hour, 6), row.stable) for row in rows]
+
+
+def _slo_facts(rows: Sequence[SloRow]) -> list[tuple[object, ...]]:
+    return [(row.cls, row.path, row.metric, row.stat, row.target_s, row.met, row.met_at_p90) for row in rows]
+
+
 def _predictions(plan: Plan, result: Evaluation) -> Check:
-    fresh = {(row.cls, row.path, row.metric, row.stat): row.predicted_s for row in result.slo}
-    for row in plan.slo:
-        value = fresh.get((row.cls, row.path, row.metric, row.stat))
-        if value is None or row.predicted_s is None or not math.isclose(value, row.predicted_s, rel_tol=_RELATIVE):
-            return Check(
-                name="predictions",
-                ok=False,
-                detail=f"{row.cls} {row.metric} {row.stat} in {row.path}: stated {row.predicted_s}, derived {value}",
-            )
+    for stated, fresh in zip(plan.slo, result.slo, strict=False):
+        for name in ("predicted_s", "low_s", "high_s"):
+            said, value = getattr(stated, name), getattr(fresh, name)
+            if (said is None) != (value is None) or not math.isclose(said or 0.0, value or 0.0, rel_tol=_RELATIVE):
+                where = f"{stated.cls} {stated.metric} {stated.stat} in {stated.path}"
+                return Check(name="predictions", ok=False, detail=f"{where}: {name} stated {said}, derived {value}")
     return Check(name="predictions", ok=True, detail=f"{len(plan.slo)} values re-derived")
 
 
 def _bound(plan: Plan) -> Check:
-    if plan.bound_usd_per_hour is None or plan.cost_usd_per_hour is None:
-        return Check(name="bound", ok=True, detail="no bound stated")
-    ok = plan.bound_usd_per_hour <= plan.cost_usd_per_hour * (1.0 + _RELATIVE)
-    return Check(
-        name="bound", ok=ok, detail=f"bound {plan.bound_usd_per_hour:.6g}, cost {plan.cost_usd_per_hour:.6g} USD/h"
+    """The bound lies below the cost, and the gap and the status are those of the two."""
+    cost, bound, gap = plan.cost_usd_per_hour, plan.bound_usd_per_hour, plan.gap
+    if cost is None or bound is None or gap is None:
+        ok = plan.status != "optimal" and bound is None and gap is None
+        return Check(name="bound", ok=ok, detail=f"no bound stated, status {plan.status}")
+    mip_gap = plan.inputs["mip_gap"]
+    assert isinstance(mip_gap, int | float)
+    ok = (
+        bound <= cost * (1.0 + _RELATIVE)
+        and math.isclose(gap, max(cost - bound, 0.0) / cost, abs_tol=_RELATIVE)
+        and (plan.status == "optimal") == (gap <= mip_gap + _RELATIVE)
     )
+    detail = f"bound {bound:.6g}, cost {cost:.6g} USD/h, gap {gap:.4g}, status {plan.status}"
+    return Check(name="bound", ok=ok, detail=detail)

@@ -13,6 +13,7 @@ from qmodel.errors import CatalogError, Problem, ScenarioError
 from qmodel.problem.demand import bind_class
 from qmodel.problem.instances import GpuOption, Instance, LayoutRules, Policy, Price, Profile
 from qmodel.problem.names import unknown_names
+from qmodel.problem.replicas import no_prompt_room
 from qmodel.types import Band, Engine, Fabric, Model, Node, Pool, Replica, RequestClass, StepLaw, Topology
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ def bind(scenario: Scenario, catalog: Catalog | None = None) -> Instance:
     binder.problems += unknown_names(scenario.resolved(), known, scenario.problem)
     instance = binder.instance()
     if binder.problems:
-        raise ScenarioError(binder.problems)
+        raise ScenarioError(dict.fromkeys(binder.problems))
     return instance
 
 
@@ -210,8 +211,19 @@ class _Binder:
                 engine = self.catalog.engine(name, self.catalog.gpu(gpu_name), version)
             except CatalogError as error:
                 if version is not None and "version" in str(error):
-                    self._reject_name("engine.version", error)
-        return replace(engine, **settings)
+                    self._reject_name(self._engine_key(gpu_name, "version"), error)
+        engine = replace(engine, **settings)
+        room = no_prompt_room(engine)
+        if room is not None:
+            stated = "max_batched_tokens" if "max_batched_tokens" in settings else "max_num_seqs"
+            self._reject(self._engine_key(gpu_name, stated), *room)
+        return engine
+
+    def _engine_key(self, gpu_name: str, part: str) -> str:
+        """Where an engine setting of a GPU is stated."""
+        own = self.scenario.fleet.gpus[gpu_name].engine
+        stated = own is not None and getattr(own, part) is not None
+        return f"fleet.gpus.{gpu_name}.engine.{part}" if stated else f"engine.{part}"
 
     def _profiles(self, gpus: Mapping[str, GpuOption]) -> dict[tuple[str, str], tuple[Profile, ...]]:
         used = {spec.model for spec in self.scenario.classes.values()}
@@ -226,6 +238,9 @@ class _Binder:
             profile = Profile(
                 model=spec.model, gpu=spec.gpu, layout=spec.layout.layout, replica=_profiled(spec, option.engine)
             )
+            room = no_prompt_room(profile.replica)
+            if room is not None and no_prompt_room(option.engine) is None:  # else said of the engine already
+                self._reject(f"profiles[{index}].max_num_seqs", *room)
             pair = (spec.model, spec.gpu)
             if any(item.layout == profile.layout for item in found.get(pair, ())):
                 what = f"{spec.model} on {spec.gpu} in layout {profile.layout} is profiled twice"

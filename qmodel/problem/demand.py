@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qmodel.errors import Problem, ScenarioError
+from qmodel.scenario.sections import LEAST_RPS, MOST_RPS
 from qmodel.types import Law, Lengths, Model, RequestClass
 from qmodel.workload import combine_reasoning, length_law, lengths_from_arrays
 
@@ -18,13 +19,16 @@ if TYPE_CHECKING:
 
 __all__ = ["bind_class"]
 
+_WORTH_A_NOTE = 0.001  # share of requests
+
 
 def bind_class(
     scenario: Scenario, name: str, spec: ClassSpec, model: Model | None
 ) -> tuple[RequestClass, tuple[str, ...]]:
     """One class with its laws, and what a reader must know about them.
 
-    An output never exceeds the model's context length, whatever the law says.
+    Neither a prompt nor an output exceeds the model's context length, whatever the law says; the notes tell how
+    many are cut.
 
     Args:
         scenario: for positions and the folder that relative paths start at.
@@ -38,9 +42,13 @@ def bind_class(
     if spec.trace is not None:
         return _from_trace(scenario, name, spec, spec.trace)
     key = f"classes.{name}"
-    cap = spec.max_tokens or (model.max_context if model is not None else None)
+    context = model.max_context if model is not None else None
+    cap = min((most for most in (spec.max_tokens, context) if most is not None), default=None)
     assert spec.prompt_tokens is not None and spec.rate is not None  # the schema asks for both
-    prompt = _law(scenario, f"{key}.prompt_tokens", spec.prompt_tokens, model.max_context if model else None)
+    prompt = _law(scenario, f"{key}.prompt_tokens", spec.prompt_tokens, context)
+    if context is not None and prompt.values[0] >= context:
+        what = f"every prompt is longer than the context of {spec.model}, {context} tokens"
+        raise ScenarioError([scenario.problem(f"{key}.prompt_tokens", what, "shorten it, or use another model")])
     reasoning: Law | None = None
     if spec.output_tokens is not None:
         output = _law(scenario, f"{key}.output_tokens", spec.output_tokens, cap)
@@ -52,9 +60,11 @@ def bind_class(
             output, reasoning = combine_reasoning(thinking, answer, max_tokens=cap)
         except ValueError as error:
             raise ScenarioError([scenario.problem(f"{key}.max_tokens", str(error))]) from error
-    notes = []
-    if output.capped_share > 0.001:
-        notes.append(f"class {name}: {output.capped_share:.1%} of outputs are cut at a cap")
+    notes = [
+        f"class {name}: {law.capped_share:.1%} of {what} are cut at a cap"
+        for what, law in (("prompts", prompt), ("outputs", output))
+        if law.capped_share > _WORTH_A_NOTE
+    ]
     bound = RequestClass(
         name=name,
         model=spec.model,
@@ -95,9 +105,14 @@ def _from_trace(
         except ValueError as error:
             raise ScenarioError([scenario.problem(f"{key}.class", str(error).removeprefix("class: "))]) from error
     if trace.rate_rps is None:
+        what = "has no arrival times" if trace.arrival_s is None else "has arrivals at one instant only, so no rate"
         hint = "use its lengths as quantiles, and state rate_rps"
-        raise ScenarioError([scenario.problem(f"{key}.file", f"'{source.file}' has no arrival times", hint)])
+        raise ScenarioError([scenario.problem(f"{key}.file", f"'{source.file}' {what}", hint)])
     rate_rps = trace.rate_rps * source.rate_scale
+    if not LEAST_RPS <= rate_rps <= MOST_RPS:
+        what = f"turns the trace's {trace.rate_rps:.4g} requests/s into {rate_rps:.4g}"
+        hint = f"a class has from {LEAST_RPS:g} to {MOST_RPS:g} requests/s"
+        raise ScenarioError([scenario.problem(f"{key}.rate_scale", what, hint)])
     bound = RequestClass(
         name=name,
         model=spec.model,

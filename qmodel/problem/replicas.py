@@ -9,7 +9,7 @@ from qmodel.problem.instances import GpuOption, Instance, Profile
 from qmodel.topology import link_costs
 from qmodel.types import Engine, Layout, Lengths, Model, Refusal, Replica, mix_lengths
 
-__all__ = ["at_confidence", "replica_of", "with_engine"]
+__all__ = ["at_confidence", "no_prompt_room", "replica_of", "with_engine"]
 
 
 def with_engine(engine: Engine, overrides: dict[str, object]) -> Engine:
@@ -27,6 +27,15 @@ def at_confidence(replica: Replica, level: str) -> Replica:
         return replica
     factor = 1.0 + replica.step.band.p90
     return replace(replica, step=replica.step.scaled(factor if level == "p90" else 1.0 / factor))
+
+
+def no_prompt_room(settings: Engine | Replica) -> tuple[str, str] | None:
+    """What is wrong with a token budget that full batches use up, and a way out; None where prompts have room."""
+    budget, sequences = settings.max_batched_tokens, settings.max_num_seqs
+    if budget > sequences:
+        return None
+    what = f"steps of max_batched_tokens {budget} have no room for prompts beside max_num_seqs {sequences}"
+    return what, "state max_batched_tokens greater than max_num_seqs"
 
 
 def replica_of(
@@ -55,7 +64,7 @@ def replica_of(
     option = instance.gpus[gpu]
     profiles = instance.profiles.get((model, gpu))
     if profiles is not None:
-        return _from_profile(profiles, layout, option, engine or option.engine)
+        return _with_prompt_room(_from_profile(profiles, layout, option, engine or option.engine), layout)
     record = instance.models[model]
     if record is None or option.gpu is None or option.node is None:
         missing = f"model '{model}'" if record is None else f"GPU '{gpu}'"
@@ -65,13 +74,20 @@ def replica_of(
             reason=f"{missing} is known by profiles only, and none is for {model} on {gpu}",
             change="add a profile for the pair",
         )
-    return _from_catalog(instance, record, option, layout, engine or option.engine, precision)
+    lengths = reference_lengths(instance, model)
+    found = _from_catalog(instance, record, option, lengths, layout, engine or option.engine, precision)
+    return _with_prompt_room(found, layout)
 
 
 def reference_lengths(instance: Instance, model: str) -> Lengths:
     """Joint length law of all requests for one model, by rate; the operating point of its step laws."""
     classes = instance.classes_of(model)
     return mix_lengths([item.lengths for item in classes], [item.rate_rps for item in classes])
+
+
+def _with_prompt_room(found: Replica | Refusal, layout: Layout) -> Replica | Refusal:
+    room = no_prompt_room(found) if isinstance(found, Replica) else None
+    return found if room is None else Refusal(layout=layout, kind="engine", reason=room[0], change=room[1])
 
 
 def _from_profile(
@@ -98,11 +114,15 @@ def _from_profile(
 
 
 def _from_catalog(
-    instance: Instance, model: Model, option: GpuOption, layout: Layout, engine: Engine, precision: str | None
+    instance: Instance,
+    model: Model,
+    option: GpuOption,
+    lengths: Lengths,
+    layout: Layout,
+    engine: Engine,
+    precision: str | None,
 ) -> Replica | Refusal:
     assert option.gpu is not None and option.node is not None
-    name = next(key for key, value in instance.models.items() if value is model)
-    lengths = reference_lengths(instance, name)
     plan = memory(model, option.gpu, layout, engine, precision=precision, context_tokens=lengths.mean_context)
     if not plan.fits:
         return Refusal(layout=layout, kind="memory", reason=plan.reason, change=plan.change)

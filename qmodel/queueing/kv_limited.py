@@ -90,7 +90,7 @@ def share_blocked(limit: MemoryLimit, present: FloatArray) -> FloatArray:
 
 
 def length_overload(replica: Replica, work: Work) -> Overload | None:
-    """The overload of a pool whose requests outgrow its memory, None where 99 in 100 fit."""
+    """The overload of a pool where a class outgrows its memory, None where 99 in 100 requests of each class fit."""
     if replica.kv_tokens is None:
         return None
     tokens = (1.0 - replica.watermark) * replica.kv_tokens
@@ -100,6 +100,6 @@ def length_overload(replica: Replica, work: Work) -> Overload | None:
         kind="length",
         value=work.longest,
         limit=tokens,
-        reason=f"more than 1 request in 100 needs over {tokens:,.0f} pool tokens, all that one replica admits "
+        reason=f"more than 1 request in 100 of a class needs over {tokens:,.0f} pool tokens, all a replica admits "
         f"(99th percentile {work.longest:,.0f}); use a layout with more KV memory or cap the tokens of a request",
     )

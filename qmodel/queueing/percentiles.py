@@ -38,6 +38,10 @@ class GridLaw:
         """The time that a share ``p`` does not exceed, s, shape (C,)."""
         return np.array([np.interp(p, self.cdf[case], self.times_s[case]) for case in range(self.cdf.shape[0])])
 
+    def share_within(self, time_s: FloatArray) -> FloatArray:
+        """P(X <= t) of the first law at the times ``time_s``, shape (T,)."""
+        return np.asarray(np.interp(time_s, self.times_s[0], self.cdf[0]))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class KernelLaw:
@@ -74,6 +78,18 @@ class KernelLaw:
         root = np.cbrt(np.maximum(1.0 + z * skew / 2.0, 0.0))
         kernel = special.ndtr((6.0 / skew) * (root - 1.0) + skew / 6.0)
         return np.asarray((kernel * self.weight[:, None, :]).sum(axis=2))
+
+    def share_within(self, time_s: FloatArray) -> FloatArray:
+        """P(X <= t) of the first law at the times ``time_s``, shape (T,)."""
+        used = self.weight[0] > 0.0
+        fields = (self.weight, self.centre_s, self.spread_s, self.skew)
+        weight, centre, spread, skew = (item[:1, used] for item in fields)
+        law = KernelLaw(weight=weight, centre_s=centre, spread_s=spread, skew=skew)
+        level: FloatArray = law.cdf(time_s[None, :])[0]
+        if self.bounds_s is None:
+            return level
+        below, above = (float(bound[0]) for bound in self.bounds_s)
+        return np.where(time_s < below, 0.0, np.where(time_s >= above, 1.0, level))
 
     def quantile(self, p: float) -> FloatArray:
         """The time that a share ``p`` does not exceed, s, shape (C,)."""

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from qmodel.queueing.percentiles import GridLaw, KernelLaw
-from qmodel.types import Metric, Overload
+from qmodel.types import FloatArray, Metric, Overload
 
 __all__ = ["ClassPrediction", "PoolPrediction", "Prediction"]
 
@@ -31,6 +33,15 @@ class Prediction:
         if not 0.0 < p < 1.0:
             raise ValueError(f"p must lie strictly between 0 and 1, e.g. 0.95 (got {p!r})")
         return 0.0 if self.law is None else float(self.law.quantile(p)[0])
+
+    def share_within(self, time_s: FloatArray) -> FloatArray:
+        """The share of requests that take no longer than ``time_s``; the inverse of :meth:`quantile`.
+
+        Args:
+            time_s: times, s, shape (T,).
+        """
+        times = np.asarray(time_s, dtype=float)
+        return np.ones_like(times) if self.law is None else self.law.share_within(times)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -49,7 +49,7 @@ class Work:
         context: KV tokens read per resident sequence and step.
         held: pool tokens held per resident sequence, averaged over its steps.
         held_variance: variance of the same.
-        longest: pool tokens that one request in a hundred exceeds when it ends.
+        longest: pool tokens that one request in a hundred exceeds when it ends, of the class that needs most.
         memory_time: first three moments of a request's tokens held times steps held, tokens^k.
     """
 
@@ -114,7 +114,7 @@ def _pooled_work(replica: Replica, parts: tuple[tuple[str, float, Lengths], ...]
         context=lengths.mean_context,
         held=held,
         held_variance=variance,
-        longest=_longest(replica, weight, prompt + output),
+        longest=max(_longest(replica, *_joint_atoms([item])) for item in members if item.share > 0),
         memory_time=(float(weight @ area), float(weight @ area**2), float(weight @ area**3)),
     )
 
@@ -179,8 +179,9 @@ def _joint_atoms(members: Sequence[ClassWork]) -> tuple[FloatArray, FloatArray, 
     return np.concatenate(weights), np.concatenate(prompts), np.concatenate(outputs)
 
 
-def _longest(replica: Replica, weight: FloatArray, total: FloatArray) -> float:
+def _longest(replica: Replica, weight: FloatArray, prompt: FloatArray, output: FloatArray) -> float:
     """Pool tokens at the end of a request that one in a hundred exceeds."""
+    total = prompt + output
     order = np.argsort(total)
     index = int(np.searchsorted(np.cumsum(weight[order]), 0.99 * weight.sum()))
     return replica.kv_slope * float(total[order][min(index, total.size - 1)]) + replica.kv_fixed_tokens

@@ -10,15 +10,17 @@ from typing import Annotated
 from pydantic import AfterValidator, Field
 
 from qmodel.scenario.length_section import LengthSpec
-from qmodel.scenario.sections import Complaint, Name, Positive, Section, Text, Tokens, refusal
+from qmodel.scenario.sections import Complaint, Name, Positive, Rate, Section, Text, Tokens, refusal
 from qmodel.types import METRICS, Metric, Slo
 
 __all__ = ["Arrivals", "ClassSpec", "TraceSpec", "slo_from_key"]
 
 _SLO_KEY = re.compile(r"(?P<metric>[a-z_]+)_(?P<stat>mean|p\d{1,2}(?:\.\d)?)_s")
+_BEYOND = re.compile(r"(?P<metric>[a-z_]+)_p\d+(?:\.\d+)?_s")  # percentiles that are not offered
 _USUAL_KEYS = tuple(
     f"{metric}_{stat}_s" for metric in METRICS for stat in ("mean", "p50", "p90", "p95", "p99", "p99.9")
 )
+_LEVELS = "percentiles go from p1 to p99.9"
 _OTHER_WORDS = {
     "e2e": "completion",
     "latency": "completion",
@@ -43,12 +45,17 @@ def slo_from_key(key: str, target_s: float) -> Slo:
     match = _SLO_KEY.fullmatch(key)
     metrics: Mapping[str, Metric] = {metric: metric for metric in METRICS}
     if match is None or match["metric"] not in metrics:
-        raise ValueError(f"unknown target {key!r}; {_nearest_slo(key)}")
+        beyond = _BEYOND.fullmatch(key)
+        way_out = _LEVELS if beyond and beyond["metric"] in metrics else _nearest_slo(key)
+        raise ValueError(f"unknown target {key!r}; {way_out}")
     stat = match["stat"]
     level = None if stat == "mean" else round(float(stat[1:]) / 100, 6)
     if level is not None and not 0 < level <= 0.999:
-        raise ValueError(f"unknown target {key!r}; percentiles go from p1 to p99.9")
-    return Slo(metric=metrics[match["metric"]], p=level, target_s=target_s)
+        raise ValueError(f"unknown target {key!r}; {_LEVELS}")
+    found = Slo(metric=metrics[match["metric"]], p=level, target_s=target_s)
+    if found.key != key:  # p05, p95.0: two spellings of one target would pass as two
+        raise ValueError(f"unknown target {key!r}; did you mean {found.key!r}?")
+    return found
 
 
 def _nearest_slo(key: str) -> str:
@@ -87,14 +94,14 @@ class TraceSpec(Section):
 class Arrivals(Section):
     """How requests arrive; Poisson at a rate."""
 
-    rate_rps: Positive = Field(description="Mean arrival rate, requests per second.")
+    rate_rps: Rate = Field(description="Mean arrival rate, requests per second.")
 
 
 class ClassSpec(Section):
     """A stream of requests: a model, arrivals, length laws and targets."""
 
     model: Text = Field(description="Short id of the catalog, Hugging Face id, or path of a config.json.")
-    rate_rps: Positive | None = Field(default=None, description="Mean arrival rate, requests per second; Poisson.")
+    rate_rps: Rate | None = Field(default=None, description="Mean arrival rate, requests per second; Poisson.")
     arrivals: Arrivals | None = Field(default=None, description="The arrival process; excludes rate_rps.")
     trace: TraceSpec | None = Field(
         default=None, description="A trace that gives arrivals and joint lengths; excludes rates and token laws."

@@ -85,6 +85,10 @@ class FleetFile(Section):
                 yield Complaint(f"shares must add up to 1 (got {total:.9g})", ("routing", name))
             for index, path in enumerate(paths):
                 used.update(path.path)
+                if any(other.path == path.path for other in paths[:index]):
+                    yield Complaint(
+                        f"names {', '.join(path.path)} twice", ("routing", name, index, "path"), "add up the shares"
+                    )
                 for step, pool in enumerate(path.path):
                     if pool not in self.pools:
                         hint = did_you_mean(pool, self.pools) or f"there are {', '.join(self.pools)}"

@@ -17,6 +17,7 @@ from qmodel.scenario.sections import (
     Positive,
     Precisions,
     Section,
+    Stock,
     Text,
     Tokens,
     as_tuple,
@@ -78,8 +79,8 @@ class PriceSpec(Section):
     """What one GPU costs per hour."""
 
     term: Term | None = Field(default=None, description="on_demand, reserved_1y, reserved_3y or spot.")
-    usd_per_gpu_hour: NonNegative | None = Field(
-        default=None, description="US dollars per GPU and hour; from the price book if left out."
+    usd_per_gpu_hour: Positive | None = Field(
+        default=None, description="US dollars per GPU and hour, above 0; from the price book if left out."
     )
 
     def complaints(self) -> Iterator[Complaint]:
@@ -97,9 +98,7 @@ class GpuSpec(Section):
     topology: Text | None = Field(
         default=None, description="How nodes are joined, a topology of the catalog; rail-fat-tree if left out."
     )
-    max_count: Annotated[int, Field(ge=0, le=10_000_000)] | None = Field(
-        default=None, description="GPUs in stock; no limit if left out."
-    )
+    max_count: Stock | None = Field(default=None, description="GPUs in stock; no limit if left out.")
     billing: Literal["per_gpu"] = Field(default="per_gpu", description="What is paid for: single GPUs.")
     price: PriceSpec | None = Field(default=None, description="The price of one GPU and hour.")
     engine: EngineSpec | None = Field(default=None, description="Engine settings on this GPU; they win over engine.")

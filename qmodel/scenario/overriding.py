@@ -124,6 +124,9 @@ def _leads_nowhere(tree: Mapping[str, Any], segments: Sequence[str | int], value
             wrong = _no_item(path, segment, here)
         else:
             wrong = _no_entry(path, segment, here, last and value is not None)
+            rest = ".".join(map(str, segments[index:]))
+            if wrong is not None and not last and (path[-1:] == ("slo",) or _below(here, rest) is not None):
+                wrong = wrong[0], f"a name that has dots is quoted: {key_of((*path, rest))}"
         if wrong is not None:
             return wrong
         inner = shape.keys.get(str(segment)) if shape.keys else shape.entry

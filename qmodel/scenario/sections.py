@@ -22,6 +22,8 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 
 __all__ = [
     "CROSS_CHECK",
+    "LEAST_RPS",
+    "MOST_RPS",
     "REFUSED",
     "BRANCHES",
     "Complaint",
@@ -32,7 +34,9 @@ __all__ = [
     "NonNegative",
     "Positive",
     "Precisions",
+    "Rate",
     "Section",
+    "Stock",
     "Text",
     "Tokens",
     "as_tuple",
@@ -42,6 +46,9 @@ __all__ = [
 CROSS_CHECK: Final = "qmodel_cross_check"  # error type: keys that contradict each other, or a choice not made
 REFUSED: Final = "qmodel_refused"  # error type: one value is wrong, in words for the user
 BRANCHES: Final = ("\0auto", "\0list")  # names of union branches, which pydantic adds to an error's location
+
+LEAST_RPS: Final = 1e-9  # of one class; less, or more than the most, is a mistake in the units
+MOST_RPS: Final = 1e6
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
 _AUTO, _LIST = BRANCHES
@@ -117,6 +124,17 @@ def _auto_or_list(value: object) -> object:
     raise refusal(f"must be auto or a list (got {value!r})", hint)
 
 
+def _plausible_rate(value: float) -> float:
+    if not LEAST_RPS <= value <= MOST_RPS:
+        raise refusal(f"must be from {LEAST_RPS:g} to {MOST_RPS:g} requests per second (got {value:g})")
+    return value
+
+
+def _whole(value: object) -> object:
+    """A whole number written with a point or an exponent (``1e5``) as an int; YAML reads it as a float."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
 def _branch(value: object) -> str:
     return _AUTO if value == "auto" else _LIST
 
@@ -130,9 +148,11 @@ def _no_repeats(values: Sequence[object]) -> Sequence[object]:
 
 Positive = Annotated[float, Field(gt=0, le=1e12, allow_inf_nan=False)]
 NonNegative = Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False)]
-Count = Annotated[int, Field(ge=1, le=1_000_000)]
-Tokens = Annotated[int, Field(ge=1, le=100_000_000)]
-Degree = Annotated[int, Field(ge=1, le=4096)]
+Rate = Annotated[float, Field(gt=0, allow_inf_nan=False), AfterValidator(_plausible_rate)]
+Count = Annotated[int, Field(ge=1, le=1_000_000), BeforeValidator(_whole)]
+Tokens = Annotated[int, Field(ge=1, le=100_000_000), BeforeValidator(_whole)]
+Stock = Annotated[int, Field(ge=0, le=10_000_000), BeforeValidator(_whole)]
+Degree = Annotated[int, Field(ge=1, le=4096), BeforeValidator(_whole)]
 Name = Annotated[str, AfterValidator(_checked_name)]
 Text = Annotated[str, AfterValidator(_checked_text)]
 

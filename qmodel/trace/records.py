@@ -22,11 +22,14 @@ class Trace:
         prompt_tokens: at least 1.
         output_tokens: generated tokens, thinking included, at least 1.
         reasoning_tokens: thinking tokens, at most ``output_tokens``; None where not recorded.
+        cached_prefix_tokens: prompt tokens found in a prefix cache, at most ``prompt_tokens``; None where not recorded.
         cls: class names; None where not recorded.
         source: the file.
+        format: name of the format it was read as; empty for a trace that was not read from a file.
         rejected: rows left out, by reason.
         notes: what a reader of results should know about the file.
-        clock_step_s: step of a coarse clock, None where arrivals are not stamped in batches.
+        unused: columns of the file that nothing was taken from.
+        clock_step_s: step of a coarse clock, None where arrivals are not stamped in steps, or were spread over them.
         span_s: time from first to last arrival of the file, also after :meth:`only`.
     """
 
@@ -34,10 +37,13 @@ class Trace:
     prompt_tokens: IntArray
     output_tokens: IntArray
     reasoning_tokens: IntArray | None = None
+    cached_prefix_tokens: IntArray | None = None
     cls: npt.NDArray[np.str_] | None = None
     source: str
+    format: str = ""
     rejected: Mapping[str, int] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    unused: tuple[str, ...] = ()
     clock_step_s: float | None = None
     span_s: float | None = None
 
@@ -72,12 +78,31 @@ class Trace:
         if self.cls is None or cls not in self.classes:
             names = ", ".join(self.classes[:10]) or "no classes"
             raise ValueError(f"class: {cls!r} is not in {self.source} (it has {names})")
-        mine = self.cls == cls
+        return self.where(self.cls == cls)
+
+    def where(self, rows: npt.NDArray[np.bool_] | npt.NDArray[np.intp]) -> Trace:
+        """These requests; the span, and so the rate, is that of the whole file.
+
+        Args:
+            rows: a mask, or positions in the order wanted.
+
+        Example:
+            >>> trace = Trace(
+            ...     arrival_s=None, prompt_tokens=np.array([1, 2]), output_tokens=np.array([5, 9]), source="x"
+            ... )
+            >>> trace.where(trace.output_tokens > 6).prompt_tokens.tolist()
+            [2]
+        """
+        span_s = self.span_s
+        if span_s is None and self.arrival_s is not None and self.arrival_s.size:
+            span_s = float(self.arrival_s[-1] - self.arrival_s[0])
         return replace(
             self,
-            arrival_s=None if self.arrival_s is None else self.arrival_s[mine],
-            prompt_tokens=self.prompt_tokens[mine],
-            output_tokens=self.output_tokens[mine],
-            reasoning_tokens=None if self.reasoning_tokens is None else self.reasoning_tokens[mine],
-            cls=self.cls[mine],
+            arrival_s=None if self.arrival_s is None else self.arrival_s[rows],
+            prompt_tokens=self.prompt_tokens[rows],
+            output_tokens=self.output_tokens[rows],
+            reasoning_tokens=None if self.reasoning_tokens is None else self.reasoning_tokens[rows],
+            cached_prefix_tokens=None if self.cached_prefix_tokens is None else self.cached_prefix_tokens[rows],
+            cls=None if self.cls is None else self.cls[rows],
+            span_s=span_s,
         )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Literal
 
 from qmodel.types.laws import Lengths
@@ -70,3 +71,29 @@ class RequestClass:
     def stream(self, share: float = 1.0) -> Stream:
         """The part ``share`` of this class as one pool sees it."""
         return Stream(name=self.name, rate_rps=self.rate_rps * share, lengths=self.lengths)
+
+    def to_dict(self) -> dict[str, object]:
+        """Plain data without the name; the inverse of :meth:`from_dict`."""
+        return {
+            "model": self.model,
+            "rate_rps": self.rate_rps,
+            "lengths": self.lengths.to_dict(),
+            "slo": [asdict(slo) for slo in self.slos],
+            "priority": self.priority,
+            "arrivals": self.arrivals_note,
+        }
+
+    @classmethod
+    def from_dict(cls, name: str, data: Mapping[str, object]) -> RequestClass:
+        """The inverse of :meth:`to_dict`."""
+        lengths, slos = data["lengths"], data["slo"]
+        assert isinstance(lengths, Mapping) and isinstance(slos, Sequence)
+        return cls(
+            name=name,
+            model=str(data["model"]),
+            rate_rps=float(str(data["rate_rps"])),
+            lengths=Lengths.from_dict(dict(lengths)),
+            slos=tuple(Slo(**slo) for slo in slos),
+            priority=int(str(data["priority"])),
+            arrivals_note=str(data["arrivals"]),
+        )

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -195,3 +195,21 @@ class Replica:
     admission: Admission = "full_prompt"
     kv_slope: float = 1.0
     kv_fixed_tokens: float = 0.0
+
+    def to_dict(self) -> dict[str, object]:
+        """Plain numbers; the inverse of :meth:`from_dict`."""
+        return {
+            "step": self.step.to_dict(),
+            "max_num_seqs": self.max_num_seqs,
+            "kv_tokens": self.kv_tokens,
+            "max_batched_tokens": self.max_batched_tokens,
+            "watermark": self.watermark,
+            "admission": self.admission,
+            "kv_slope": self.kv_slope,
+            "kv_fixed_tokens": self.kv_fixed_tokens,
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Replica:
+        """The inverse of :meth:`to_dict`."""
+        return cls(**{**data, "step": StepLaw.from_dict(data["step"])})

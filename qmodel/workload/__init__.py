@@ -1,5 +1,15 @@
 """Length laws of prompts and outputs: declared, fitted or taken from traces. Numbers and records only."""
 
+from qmodel.workload.burstiness import (
+    Burstiness,
+    autocorrelation,
+    dispersion_index,
+    interarrival_scv,
+    measure_burstiness,
+    peak_to_mean,
+    peakedness,
+    peakedness_of_law,
+)
 from qmodel.workload.families import (
     gamma_law,
     lognormal_law,
@@ -7,23 +17,37 @@ from qmodel.workload.families import (
     normal_law,
     quantile_law,
 )
-from qmodel.workload.fitting import FittedLaw, LengthFit, TraceFit, fit, fit_lengths
+from qmodel.workload.fitting import FittedLaw, LengthFit, TraceFit, fit, fit_law, fit_lengths
 from qmodel.workload.joint import combine_reasoning, lengths_from_arrays
 from qmodel.workload.specs import AtCap, length_law
+from qmodel.workload.summaries import LengthSummary, TraceSummary, summarise_law, summarise_trace
 
 __all__ = [
     "AtCap",
+    "Burstiness",
     "FittedLaw",
     "LengthFit",
+    "LengthSummary",
     "TraceFit",
+    "TraceSummary",
+    "autocorrelation",
     "combine_reasoning",
+    "dispersion_index",
     "fit",
+    "fit_law",
     "fit_lengths",
     "gamma_law",
+    "interarrival_scv",
     "length_law",
     "lengths_from_arrays",
     "lognormal_law",
+    "measure_burstiness",
     "mixture_law",
     "normal_law",
+    "peak_to_mean",
+    "peakedness",
+    "peakedness_of_law",
     "quantile_law",
+    "summarise_law",
+    "summarise_trace",
 ]

@@ -10,11 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from qmodel.trace import Trace
-from qmodel.types import FloatArray
+from qmodel.types import FloatArray, Law
 from qmodel.workload.families import mixture_cdf
 from qmodel.workload.specs import length_law
 
-__all__ = ["FittedLaw", "LengthFit", "TraceFit", "fit", "fit_lengths"]
+__all__ = ["FittedLaw", "LengthFit", "TraceFit", "fit", "fit_law", "fit_lengths"]
 
 _LEVELS = (0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.999)
 _WRITTEN = np.array([0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.999])  # a gamma law as a scenario file writes it
@@ -71,6 +71,11 @@ class LengthFit:
         return self.families[0]
 
     @property
+    def written(self) -> FittedLaw:
+        """The family with the smallest distance as a scenario file writes it, with its cap and the mean kept."""
+        return min(self.families, key=lambda law: law.spec_ks)
+
+    @property
     def spec(self) -> dict[str, object]:
         """The best family as a scenario file writes it."""
         return self.best.spec
@@ -84,7 +89,7 @@ class TraceFit:
         source: the file.
         requests: rows used.
         rate_rps: requests per second over the whole trace, None without arrival times.
-        prompt, output: lengths; ``reasoning`` where the trace has it.
+        prompt, output: lengths; ``reasoning`` and ``answer`` where the trace tells them apart.
         prompt_output_correlation: Pearson correlation of prompt and output tokens.
     """
 
@@ -94,6 +99,7 @@ class TraceFit:
     prompt: LengthFit
     output: LengthFit
     reasoning: LengthFit | None
+    answer: LengthFit | None = None
     prompt_output_correlation: float
 
 
@@ -111,13 +117,15 @@ def fit(trace: Trace) -> TraceFit:
     correlation = 0.0
     if np.ptp(trace.prompt_tokens) > 0 and np.ptp(trace.output_tokens) > 0:
         correlation = float(np.corrcoef(trace.prompt_tokens, trace.output_tokens)[0, 1])
+    reasoning = trace.reasoning_tokens
     return TraceFit(
         source=trace.source,
         requests=int(trace.prompt_tokens.size),
         rate_rps=trace.rate_rps,
         prompt=fit_lengths(trace.prompt_tokens),
         output=fit_lengths(trace.output_tokens),
-        reasoning=None if trace.reasoning_tokens is None else fit_lengths(np.maximum(trace.reasoning_tokens, 1)),
+        reasoning=None if reasoning is None else fit_lengths(np.maximum(reasoning, 1)),
+        answer=None if reasoning is None else fit_lengths(np.maximum(trace.output_tokens - reasoning, 1)),
         prompt_output_correlation=correlation,
     )
 
@@ -144,12 +152,36 @@ def fit_lengths(tokens: npt.ArrayLike) -> LengthFit:
     if sample.ndim != 1 or sample.size == 0 or not np.all(np.isfinite(sample)) or sample.min() < 1.0:
         raise ValueError("tokens: needs at least one count, each at least 1")
     values, counts = np.unique(sample, return_counts=True)
-    share = counts / sample.size
+    return _fit_atoms(values, counts / sample.size, count=int(sample.size))
+
+
+def fit_law(law: Law, *, count: int = 0) -> LengthFit:
+    """Fit the same families to a law that is given by its atoms, such as one from a histogram.
+
+    Args:
+        law: its atoms at least 1; distances are to the atoms, so they do not see what the histogram hid.
+        count: requests behind it, 0 where that is not known.
+
+    Raises:
+        ValueError: if an atom is below 1.
+
+    Example:
+        >>> from qmodel.workload.families import lognormal_law
+        >>> fit_law(lognormal_law(300, 0.9)).best.ks < 0.02
+        True
+    """
+    if law.values[0] < 1.0:
+        raise ValueError(f"law: needs atoms of at least 1 token (got {law.values[0]:g})")
+    return _fit_atoms(law.values, law.weights, count=count)
+
+
+def _fit_atoms(values: FloatArray, share: FloatArray, *, count: int) -> LengthFit:
     families = [_constant_fit(values[0])] if values.size == 1 else _fitted(values, share)
     mean = float(share @ values)
-    levels = np.quantile(sample, _LEVELS, method="inverted_cdf")
+    at = np.searchsorted(np.cumsum(share), np.array(_LEVELS) * (1.0 - 1e-12))
+    levels = values[np.minimum(at, values.size - 1)]
     return LengthFit(
-        count=int(sample.size),
+        count=count,
         mean=mean,
         scv=float(share @ (values - mean) ** 2) / mean**2,
         quantiles={f"p{100 * p:g}": float(x) for p, x in zip(_LEVELS, levels, strict=True)},

@@ -27,8 +27,8 @@ def length_law(spec: Mapping[str, object], *, maximum: int | None = None) -> Law
 
     Forms: ``{mean, cv}`` (lognormal); ``{constant}``; ``{normal: {mean, sd, min, max}}`` (clipped);
     ``{quantiles: {p50: .., p90: ..}}``; ``{mixture: [{weight, mu, sigma} | {weight, mean, cv}, ...]}``. Beside each
-    may stand ``max``, or ``budget`` with ``at_cap``: ``atom`` (default) puts the probability above the budget on it, as
-    an engine that stops there does; ``truncate`` drops it and renormalises.
+    may stand ``max`` or ``budget``, with ``at_cap``: ``atom`` (default) puts the probability above it on it, as an
+    engine that stops there does; ``truncate`` drops it and renormalises.
 
     Args:
         spec: plain data, tokens.
@@ -107,8 +107,8 @@ def _limits(spec: Mapping[str, object]) -> tuple[int | None, AtCap]:
     at_cap = spec.get("at_cap", "atom")
     if at_cap not in ("atom", "truncate"):
         raise ValueError(f"at_cap: must be atom or truncate (got {at_cap!r})")
-    if "at_cap" in spec and "budget" not in spec:
-        raise ValueError("at_cap: means nothing without a budget")
+    if "at_cap" in spec and maximum is None:
+        raise ValueError("at_cap: means nothing without max or budget")
     return maximum, "truncate" if at_cap == "truncate" else "atom"
 
 

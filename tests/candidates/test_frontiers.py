@@ -18,7 +18,8 @@ from qmodel.candidates import (
     resource_shares,
     unit_loads,
 )
-from qmodel.problem import Instance, bind
+from qmodel.problem import Instance, Price, bind
+from qmodel.types import Law, Layout, Lengths, Replica, RequestClass, Slo, StepLaw
 
 
 def scenario(seed: int, router: str = "random", classes: int = 1) -> dict[str, Any]:
@@ -156,3 +157,49 @@ def test_bound_with_two_classes_is_below_the_plan_and_the_plan_below_separate_po
         alone += cost
     assert plan.cost_usd_per_hour is not None and plan.bound_usd_per_hour is not None
     assert plan.bound_usd_per_hour <= plan.cost_usd_per_hour <= alone + 1e-9
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_plan_of_many_replicas_behind_one_queue_is_bounded_by_brute_force(seed: int) -> None:
+    """Beyond a dozen replicas only a spread of counts is tried: the bound must hold for those left out."""
+    data = scenario(seed + 20, "jsq")
+    data["classes"]["c0"]["rate_rps"] *= 30
+    instance, candidates = bound(data)
+    classes = tuple(instance.classes.values())
+    least = least_counts(candidates, classes)
+    most = int(max(least))
+    assert most > 12
+    many = [item for item in candidates for _ in range(most)]
+    found = frontier(many, classes, np.tile(np.arange(1, most + 1), len(candidates))).low.reshape(len(candidates), most)
+    carried = np.concatenate([np.zeros((len(candidates), 1)), found], axis=1)
+    counts = np.arange(most + 1)
+    costs = [item.cost_usd_per_hour * counts for item in candidates]
+    enough = carried[0][:, None] + carried[1][None, :] >= 1.0
+    best = (costs[0][:, None] + costs[1][None, :])[enough].min()
+    plan = qm.plan(data, solver=qm.SolverOptions(mip_gap=0.0))
+    assert plan.cost_usd_per_hour is not None and plan.bound_usd_per_hour is not None
+    assert plan.bound_usd_per_hour <= best + 1e-9
+    assert best - 1e-9 <= plan.cost_usd_per_hour <= 1.03 * best
+
+
+def test_resource_share_lets_long_steps_take_turns_with_short_ones() -> None:
+    """A mean of 25 ms is met at batch 64 for half of the tokens and batch 2 else, cheaper than 25 ms throughout."""
+    step = StepLaw.table(batch=[0, 2, 3, 64], step_s=[0.010, 0.010, 0.039, 0.040])
+    item = Candidate(
+        model="m",
+        gpu="g",
+        layout=Layout(),
+        precision=None,
+        replica=Replica(step=step, max_num_seqs=64),
+        router="random",
+        price=Price(usd_per_gpu_hour=1.0, tier="on_demand", basis="test"),
+        max_replicas=10,
+    )
+    lengths = Lengths.independent(Law.constant(1), Law.constant(1001))
+    target = Slo(metric="tpot", p=None, target_s=0.025)
+    request = RequestClass(name="a", model="m", rate_rps=1.0, lengths=lengths, slos=(target,))
+    turns = 0.5 * 0.010 / 2 + 0.5 * 0.040 / 64
+    throughout = 0.025 / (2 + 15 / 29)
+    assert turns < throughout
+    (share,) = resource_shares([item], request)
+    assert share <= 1000 * turns

@@ -314,3 +314,27 @@ def test_the_known_architectures_cover_the_common_families() -> None:
     assert {"LlamaForCausalLM", "Qwen3MoeForCausalLM", "DeepseekV3ForCausalLM", "GptOssForCausalLM"} <= set(
         KNOWN_ARCHITECTURES
     )
+
+
+@pytest.mark.parametrize(
+    ("config", "problem"),
+    [
+        (LLAMA_8B | {"num_key_value_heads": 64}, "num_key_value_heads: must divide the 32 attention heads (got 64)"),
+        (LLAMA_8B | {"num_key_value_heads": 7}, "num_key_value_heads: must divide the 32 attention heads (got 7)"),
+        (QWEN3_30B | {"num_experts_per_tok": 200}, "num_experts_per_tok: 200 experts per token of 128 in all"),
+    ],
+)
+def test_counts_that_are_impossible_together_are_refused(tmp_path: Path, config: dict[str, Any], problem: str) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(config))
+    with pytest.raises(ScenarioError) as caught:
+        read_model_config(path)
+    assert problem in str(caught.value)
+
+
+def test_a_missing_width_is_one_problem(tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({key: value for key, value in LLAMA_8B.items() if key != "hidden_size"}))
+    with pytest.raises(ScenarioError) as caught:
+        read_model_config(path)
+    assert [problem.key for problem in caught.value.problems] == ["hidden_size"]

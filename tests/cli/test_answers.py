@@ -123,7 +123,7 @@ def test_evaluate_prints_targets_and_takes_a_saved_plan_as_fleet(qm: Command, tm
     run = qm("evaluate", "x.yaml", "--fleet", saved, evaluate=evaluate, load_scenario=lambda *_, **__: "s")
     assert run.code == 0
     assert run.out.startswith(f"{saved} under x.yaml\n\nVerdict meets every target\n")
-    assert fleets == [FLEET]
+    assert fleets == [saved]
     run = qm("evaluate", "x.yaml", "--fleet", saved, "--format", "csv")
     assert run.out.splitlines()[0].startswith("class,path,metric,stat,target_s")
 

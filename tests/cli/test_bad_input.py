@@ -37,6 +37,46 @@ BAD = {
         "rate_rps: .nan",
         "x.yaml:6:15: classes.chat.rate_rps: must be a finite number (got .nan)",
     ),
+    "a rate that nobody has": (
+        "rate_rps: 4",
+        "rate_rps: 1e12",
+        "x.yaml:6:5: classes.chat.rate_rps: must be from 1e-09 to 1e+06 requests per second (got 1e+12)",
+    ),
+    "a rate of less than one request in a lifetime": (
+        "rate_rps: 4",
+        "rate_rps: 1e-300",
+        "x.yaml:6:5: classes.chat.rate_rps: must be from 1e-09 to 1e+06 requests per second (got 1e-300)",
+    ),
+    "GPUs that cost nothing": (
+        "usd_per_gpu_hour: 2.9",
+        "usd_per_gpu_hour: 0",
+        "x.yaml:12:24: fleet.gpus.h100-sxm.price.usd_per_gpu_hour: must be greater than 0 (got 0)",
+    ),
+    "steps without room for prompts": (
+        "qmodel: 1",
+        "qmodel: 1\nengine: {max_batched_tokens: 512}",
+        "x.yaml:2:10: engine.max_batched_tokens: steps of max_batched_tokens 512 have no room for prompts",
+    ),
+    "more sequences than a step has tokens, on one GPU type": (
+        "{usd_per_gpu_hour: 2.9}",
+        "{usd_per_gpu_hour: 2.9}, engine: {max_num_seqs: 8192}",
+        "fleet.gpus.h100-sxm.engine.max_num_seqs: steps of max_batched_tokens 8192 have no room for prompts",
+    ),
+    "an engine version of one GPU type": (
+        "{usd_per_gpu_hour: 2.9}",
+        "{usd_per_gpu_hour: 2.9}, engine: {version: zz}",
+        "fleet.gpus.h100-sxm.engine.version: no version 'zz' of engine 'vllm'",
+    ),
+    "a topology that is not there": (
+        "{price: ",
+        "{topology: zz, price: ",
+        "no topology 'zz' in the catalog; 'qmodel catalog topologies' lists them",
+    ),
+    "half of a GPU's name": (
+        "h100-sxm:",
+        "h100:",
+        "fleet.gpus.h100: no gpu 'h100' in the catalog; nearest: 'h100-sxm', 'h100-pcie', 'h100-nvl'",
+    ),
     "broken YAML": ("{mean: 800, cv: 1.0}", "{mean: 800, cv: 1.0", "x.yaml:8:"),
     "duplicate keys": (
         "    rate_rps: 4",
@@ -149,3 +189,74 @@ def test_a_file_that_is_not_a_saved_plan_is_refused_by_compare(qm: Command, tmp_
     run = qm("compare", broken, broken.with_name("other.json"))
     assert (run.code, run.out) == (2, "")
     assert "other.json" in run.err or "not a saved plan" in run.err
+
+
+FLEET = {
+    "qmodel": 1,
+    "pools": {"p": {"model": "llama-3.1-8b", "gpu": "h100-sxm", "layout": {"tp": 1}, "replicas": 2}},
+    "routing": {"chat": [{"path": ["p"]}]},
+}
+
+
+@pytest.mark.parametrize("name", ["fleet.yaml", "fleet.json"])
+@pytest.mark.parametrize("verb", ["evaluate", "capacity"])
+def test_a_fleet_file_may_be_json(qm: Command, tmp_path: Path, name: str, verb: str) -> None:
+    (tmp_path / "x.yaml").write_text(GOOD)
+    (tmp_path / name).write_text(json.dumps(FLEET))
+    assert qm(verb, tmp_path / "x.yaml", "--fleet", tmp_path / name).code == 0
+
+
+@pytest.mark.parametrize(
+    ("pool", "message"),
+    [
+        ({"gpu": "h200-sxm"}, "fleet.yaml:3:7: pools.p.gpu: 'h200-sxm' is not in fleet.gpus; one of h100-sxm"),
+        ({"layout": {"tp": 3}}, "fleet.yaml:3:26: pools.p.layout: 32 attention heads do not split over tp 3; try tp 2"),
+        ({"layout": {"tp": 1024}}, "fleet.yaml:3:26: pools.p.layout: 32 attention heads"),
+        ({"layout": {"pp": 64}}, "fleet.yaml:3:26: pools.p.layout: 32 layers are fewer than pp 64; try pp 32"),
+        ({"layout": {"ep": 2}}, "fleet.yaml:3:26: pools.p.layout: ep 2: llama-3.1-8b has no experts; try ep 1"),
+        ({"layout": {"cp": 2}}, "fleet.yaml:3:26: pools.p.layout: cp 2: context parallelism"),
+        ({"engine": {"max_batched_tokens": 16}}, "steps of max_batched_tokens 16 have no room for prompts"),
+    ],
+)
+def test_a_pool_that_cannot_exist_is_placed_in_its_file(
+    qm: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pool: dict[str, object], message: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("x.yaml").write_text(GOOD)
+    content = {"model": "llama-3.1-8b", "gpu": "h100-sxm", "layout": {"tp": 1}, "replicas": 2} | pool
+    lines = ["qmodel: 1", "pools:", "  p: " + json.dumps({key: content[key] for key in ("gpu", "layout")})[:-1] + ","]
+    rest = {key: value for key, value in content.items() if key not in ("gpu", "layout")}
+    lines += ["    " + json.dumps(rest)[1:], "routing: {chat: [{path: [p]}]}"]
+    Path("fleet.yaml").write_text("\n".join(lines) + "\n")
+    for verb in ("evaluate", "capacity"):
+        run = qm(verb, "x.yaml", "--fleet", "fleet.yaml")
+        assert (run.code, run.out) == (2, "")
+        assert message in run.err
+
+
+def test_a_path_that_stands_twice_is_refused(qm: Command, tmp_path: Path) -> None:
+    (tmp_path / "x.yaml").write_text(GOOD)
+    halves = [{"path": ["p"], "share": 0.5}] * 2
+    (tmp_path / "fleet.yaml").write_text(json.dumps(FLEET | {"routing": {"chat": halves}}))
+    run = qm("evaluate", tmp_path / "x.yaml", "--fleet", tmp_path / "fleet.yaml")
+    assert (run.code, run.out) == (2, "")
+    assert "routing.chat[1].path: names p twice; add up the shares" in run.err
+
+
+def test_a_saved_plan_with_a_fleet_but_no_cost_is_refused(qm: Command, tmp_path: Path) -> None:
+    path = tmp_path / "x.yaml"
+    path.write_text(GOOD)
+    plan = json.loads(qm("plan", path, "--format", "json").out)
+    (tmp_path / "p.json").write_text(json.dumps(plan | {"cost_usd_per_hour": None}))
+    run = qm("explain", tmp_path / "p.json")
+    assert (run.code, run.out) == (2, "")
+    assert "not a saved plan (missing or wrong: 'fleet or cost_usd_per_hour')" in run.err
+
+
+def test_an_override_of_a_key_with_dots_is_told_to_quote_it(qm: Command, tmp_path: Path) -> None:
+    path = tmp_path / "x.yaml"
+    path.write_text(GOOD)
+    run = qm("plan", path, "--set", "classes.chat.slo.ttft_p99.9_s=2")
+    assert (run.code, run.out) == (2, "")
+    assert 'a name that has dots is quoted: classes.chat.slo."ttft_p99.9_s"' in run.err
+    assert qm("plan", path, "--set", 'classes.chat.slo."ttft_p99.9_s"=2').code == 0

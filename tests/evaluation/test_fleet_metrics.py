@@ -99,6 +99,20 @@ def test_class_without_a_path_is_reported() -> None:
         qm.evaluate(PEERS / "p1.yaml", qm.load_fleet(data))
 
 
+@pytest.mark.parametrize(
+    ("paths", "message"),
+    [
+        ((Route(pools=("p0",), share=0.8),), "routing.chat: shares must sum to 1 (got 0.8)"),
+        ((Route(pools=("p9",), share=1.0),), "routing.chat: no pool 'p9'; one of p0"),
+        ((Route(pools=("p0", "p0"), share=1.0),), "routing.chat: a path of 2 pools is not supported yet"),
+    ],
+)
+def test_routes_of_a_fleet_made_in_python_are_checked(paths: tuple[Route, ...], message: str) -> None:
+    with pytest.raises(qm.ScenarioError) as caught:
+        qm.evaluate(PEERS / "p1.yaml", Fleet(pools=fleet(2).pools, routing={"chat": paths}))
+    assert message in str(caught.value)
+
+
 def test_pool_engine_settings_win_over_the_scenario() -> None:
     calm = qm.evaluate(PEERS / "p1.yaml", qm.load_fleet(file()))
     tight = qm.evaluate(PEERS / "p1.yaml", qm.load_fleet(file(engine={"max_batched_tokens": 1024})))

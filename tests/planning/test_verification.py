@@ -36,14 +36,34 @@ def tampered(plan: qm.Plan, change: str) -> qm.Plan:
         data["slo"][0]["predicted_s"] *= 0.5
     elif change == "bound":
         data["bound_usd_per_hour"] = 1000.0
+    elif change == "bound: gap":
+        data["gap"] = 0.001
+    elif change == "bound: status":
+        data["bound_usd_per_hour"], data["gap"] = 56.28, 0.5
+    elif change == "cover: model":
+        data["inputs"]["classes"]["reasoning"]["model"] = "another"
+    elif change == "predictions: band":
+        data["slo"][0]["high_s"] *= 0.5
+    elif change == "tables: pools":
+        data["pools"][0]["gpus"] = 24
+    elif change == "tables: routing":
+        data["routing"][0]["rate_rps"] = 1.0
+    elif change == "tables: slo":
+        data["slo"][0]["met"] = False
     return qm.Plan.from_dict(data)
 
 
-@pytest.mark.parametrize("change", ["cost", "targets", "cover", "stock", "stability", "predictions", "bound"])
+CHANGES = [
+    *("cost", "targets", "cover", "cover: model", "stock", "stability", "predictions", "predictions: band"),
+    *("tables: pools", "tables: routing", "tables: slo", "bound", "bound: gap", "bound: status"),
+]
+
+
+@pytest.mark.parametrize("change", CHANGES)
 def test_a_changed_claim_is_found(plan: qm.Plan, change: str) -> None:
     assert qm.verify(plan).ok
     failed = {check.name for check in qm.verify(tampered(plan, change)).checks if not check.ok}
-    assert change in failed
+    assert change.partition(":")[0] in failed
 
 
 def test_saved_plan_is_the_same_plan(plan: qm.Plan, tmp_path: Path) -> None:

@@ -122,3 +122,65 @@ def test_existing_fleet_is_refused_as_not_supported() -> None:
     fleet = qm.plan(data).fleet
     with pytest.raises(ValueError, match="existing is not supported yet"):
         qm.plan(data, existing=fleet)
+
+
+def with_lengths(**laws: Any) -> dict[str, Any]:
+    scenario = single(price={"usd_per_gpu_hour": 3})
+    scenario["classes"]["chat"].update(laws)
+    return scenario
+
+
+def test_prompts_beyond_the_context_are_cut_and_noted() -> None:
+    notes = bind(qm.load_scenario(with_lengths(prompt_tokens={"mean": 100_000, "cv": 1}))).assumptions
+    assert any(note.startswith("class chat: ") and note.endswith(" of prompts are cut at a cap") for note in notes)
+
+
+def test_a_class_whose_every_prompt_is_beyond_the_context_is_refused() -> None:
+    with pytest.raises(qm.ScenarioError) as caught:
+        qm.load_scenario(with_lengths(prompt_tokens={"constant": 200_000}))
+    assert "classes.chat.prompt_tokens: every prompt is longer than the context of llama-3.1-8b, 131072" in str(
+        caught.value
+    )
+
+
+def test_max_tokens_beyond_the_context_does_not_lengthen_it() -> None:
+    long = {"output_tokens": {"mean": 200_000, "cv": 1}}
+    plain = bind(qm.load_scenario(with_lengths(**long))).classes["chat"].lengths.output
+    capped = bind(qm.load_scenario(with_lengths(**long, max_tokens=1_000_000))).classes["chat"].lengths.output
+    assert capped.maximum == plain.maximum == 131072
+
+
+def test_a_setting_that_is_wrong_for_all_gpus_is_told_once() -> None:
+    scenario = with_lengths()
+    scenario["fleet"]["gpus"]["h200-sxm"] = {"price": {"usd_per_gpu_hour": 4}}
+    scenario["engine"] = {"version": "zz"}
+    assert [problem.key for problem in qm.validate(scenario)] == ["engine.version"]
+
+
+def test_a_trace_scaled_beyond_every_rate_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "trace.csv"
+    path.write_text("arrival_s,prompt_tokens,output_tokens\n0,10,10\n1,10,10\n")
+    scenario = with_lengths()
+    chat = scenario["classes"]["chat"]
+    for key in ("rate_rps", "prompt_tokens", "output_tokens"):
+        del chat[key]
+    for scale in (1e12, 1e-12):
+        chat["trace"] = {"file": str(path), "rate_scale": scale}
+        with pytest.raises(
+            qm.ScenarioError, match=r"classes\.chat\.trace\.rate_scale: turns the trace's 2 requests/s into"
+        ):
+            qm.load_scenario(scenario)
+
+
+def test_a_profile_with_more_sequences_than_a_step_has_tokens_is_refused() -> None:
+    scenario = with_lengths()
+    profile = {
+        "model": "llama-3.1-8b",
+        "gpu": "h100-sxm",
+        "alpha_s": 0.01,
+        "beta_s": 1e-4,
+        "gamma_s": 0,
+        "delta_s": 1e-4,
+    }
+    scenario["profiles"] = [profile | {"max_num_seqs": 8192}]
+    assert [problem.key for problem in qm.validate(scenario)] == ["profiles[0].max_num_seqs"]

@@ -42,6 +42,11 @@ def test_an_outer_cap_on_a_truncated_law_is_an_atom() -> None:
     assert float(law.weights @ law.values) == pytest.approx(law.mean)
 
 
+def test_max_may_be_a_truncation_as_a_budget_may() -> None:
+    law = length_law({"mean": 3000, "cv": 1.0, "max": 8000, "at_cap": "truncate"})
+    assert law.to_dict() == length_law({"mean": 3000, "cv": 1.0, "budget": 8000, "at_cap": "truncate"}).to_dict()
+
+
 @pytest.mark.parametrize(
     ("spec", "text"),
     [
@@ -56,7 +61,7 @@ def test_an_outer_cap_on_a_truncated_law_is_an_atom() -> None:
         ({"mean": 300, "cv": 1, "max": 0}, "max: must be a whole number from 1"),
         ({"mean": 300, "cv": 1, "max": 5, "budget": 9}, "budget and max, which exclude each other"),
         ({"mean": 300, "cv": 1, "budget": 5, "at_cap": "stop"}, "at_cap: must be atom or truncate"),
-        ({"mean": 300, "cv": 1, "max": 5, "at_cap": "truncate"}, "at_cap: means nothing without a budget"),
+        ({"mean": 300, "cv": 1, "at_cap": "truncate"}, "at_cap: means nothing without max or budget"),
         ({"normal": 5}, "normal: must be a mapping"),
         ({"mixture": "x"}, "mixture: must be a list"),
         ({"quantiles": {"50": 3, "p90": 5}}, "levels are written p50"),
