@@ -29,9 +29,19 @@ if TYPE_CHECKING:
     )
     from qmodel.evaluation import CapacityResult, Evaluation
     from qmodel.optimize import SolverOptions
-    from qmodel.planning import Plan, Progress, Verification, load_plan, verify
-    from qmodel.planning.calls import capacity, evaluate, load_fleet, load_scenario, plan, validate
+    from qmodel.planning import Plan, PlanCheck, Progress, Verification, load_plan, verify
+    from qmodel.planning.calls import (
+        capacity,
+        check_plan,
+        evaluate,
+        load_fleet,
+        load_scenario,
+        plan,
+        simulate,
+        validate,
+    )
     from qmodel.scenario import Scenario
+    from qmodel.simulation import Simulation
     from qmodel.trace import read_trace
     from qmodel.types import Fleet
 
@@ -43,16 +53,19 @@ __all__ = [
     "Fleet",
     "InfeasibleError",
     "Plan",
+    "PlanCheck",
     "Problem",
     "Progress",
     "QmodelError",
     "Scenario",
     "ScenarioError",
+    "Simulation",
     "SolverFailedError",
     "SolverOptions",
     "SolverUnavailableError",
     "Verification",
     "capacity",
+    "check_plan",
     "compare",
     "evaluate",
     "load_catalog",
@@ -63,6 +76,7 @@ __all__ = [
     "plan",
     "queueing",
     "read_trace",
+    "simulate",
     "validate",
     "verify",
     "workload",
@@ -82,9 +96,19 @@ _HOME = {
     ),
     "evaluation": ("CapacityResult", "Evaluation"),
     "optimize": ("SolverOptions",),
-    "planning": ("Plan", "Progress", "Verification", "load_plan", "verify"),
-    "planning.calls": ("capacity", "evaluate", "load_fleet", "load_scenario", "plan", "validate"),
+    "planning": ("Plan", "PlanCheck", "Progress", "Verification", "load_plan", "verify"),
+    "planning.calls": (
+        "capacity",
+        "check_plan",
+        "evaluate",
+        "load_fleet",
+        "load_scenario",
+        "plan",
+        "simulate",
+        "validate",
+    ),
     "scenario": ("Scenario",),
+    "simulation": ("Simulation",),
     "trace": ("read_trace",),
     "types": ("Fleet",),
 }

@@ -15,13 +15,13 @@ import numpy as np
 from qmodel.simulation import Availability, EnginePolicy, RequestTable
 from qmodel.types import Replica
 
-__all__ = ["PlainPool", "Sequence_", "plain_pool"]
+__all__ = ["PlainPool", "Walked", "plain_pool"]
 
 NAN = float("nan")
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class Sequence_:
+class Walked:
     row: int
     arrival_s: float
     prompt: int
@@ -57,10 +57,10 @@ class PlainReplica:
     index: int
     now_s: float = 0.0
     ends_s: float | None = None
-    waiting: list[Sequence_] = field(default_factory=list)
-    running: list[Sequence_] = field(default_factory=list)
-    decodes: list[Sequence_] = field(default_factory=list)
-    gone: list[Sequence_] = field(default_factory=list)
+    waiting: list[Walked] = field(default_factory=list)
+    running: list[Walked] = field(default_factory=list)
+    decodes: list[Walked] = field(default_factory=list)
+    gone: list[Walked] = field(default_factory=list)
     history: list[tuple[float, float, int, float, float]] = field(
         default_factory=list
     )  # from, to, running, pool, exact
@@ -92,7 +92,7 @@ class PlainReplica:
     def load(self) -> float:
         return self.taken() + sum(self.pool_of(self.needed(item)) for item in self.waiting)
 
-    def needed(self, item: Sequence_) -> float:
+    def needed(self, item: Walked) -> float:
         if self.rule == "no_evict":
             return item.prompt + item.output
         if item.ready != "no":
@@ -119,7 +119,7 @@ class PlainReplica:
             item.done_s, item.outcome = item.expires_s, "reneged"
             self.gone.append(item)
 
-    def accept(self, item: Sequence_, time_s: float) -> None:
+    def accept(self, item: Walked, time_s: float) -> None:
         if not self.running and not self.waiting:
             self.now_s = max(self.now_s, time_s)
         item.replica = self.index
@@ -133,7 +133,7 @@ class PlainReplica:
         if self.policy.order == "priority":
             self.waiting.sort(key=lambda item: (-item.priority, item.row))
 
-    def evict(self) -> Sequence_:
+    def evict(self) -> Walked:
         victim = self.running[-1]
         if self.policy.order == "priority":
             victim = max(self.running, key=lambda item: (-item.priority, item.row))
@@ -237,7 +237,7 @@ class PlainReplica:
                 self.running.remove(item)
                 self.gone.append(item)
 
-    def lose_everything(self, time_s: float) -> list[Sequence_]:
+    def lose_everything(self, time_s: float) -> list[Walked]:
         for item in self.running:
             if item.decodes:
                 generated = min(math.floor(item.tokens + 1e-9), item.output - 1)
@@ -265,7 +265,7 @@ class PlainReplica:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class PlainPool:
-    sequences: list[Sequence_]
+    sequences: list[Walked]
     replicas: list[PlainReplica]
 
 
@@ -283,7 +283,7 @@ def plain_pool(
     policy, availability = policy or EnginePolicy(), availability or Availability()
     rng = rng or np.random.default_rng(0)
     everyone = [
-        Sequence_(
+        Walked(
             row=row,
             arrival_s=float(table.arrival_s[row]),
             prompt=int(table.prompt[row]),
@@ -303,10 +303,10 @@ def plain_pool(
     ready_s = [0.0 if index < replicas else math.inf for index in range(size)]  # serves from then on
     away: dict[int, str] = {}
     since = [0.0] * size
-    homeless: list[Sequence_] = []
+    homeless: list[Walked] = []
     turn = 0
 
-    def route(item: Sequence_, time_s: float) -> None:
+    def route(item: Walked, time_s: float) -> None:
         nonlocal turn
         open_ = [e for e in engines if e.index < wanted and ready_s[e.index] <= time_s and e.index not in away]
         if not open_:
@@ -365,7 +365,7 @@ def plain_pool(
             continue
         events.remove(due)
         _, kind, subject = due
-        if isinstance(subject, Sequence_):
+        if isinstance(subject, Walked):
             longest = subject.prompt + subject.output + (math.ceil(engines[0].pace) if engines[0].drafts else 0)
             if replica.kv_tokens is not None and engines[0].pool_of(longest) > replica.kv_tokens:
                 subject.outcome = "refused"
@@ -389,7 +389,7 @@ def plain_pool(
         else:
             outage = subject  # type: ignore[assignment]
             engine = engines[outage.replica]
-            moved: Sequence[Sequence_] = []
+            moved: Sequence[Walked] = []
             if kind == "notice":
                 away[outage.replica] = kind
                 moved, engine.waiting = engine.waiting, []

@@ -16,6 +16,7 @@ __all__ = ["NOT_TRIED", "Column", "ColumnSet", "columns_for_model"]
 
 _MOST_CLASSES = 4  # classes in one mix
 NOT_TRIED = -1  # a least count that was not looked for: even its optimistic cost is beyond the best
+_MIX_CANDIDATES = 6  # tried for a mix of several classes
 _FIRST = 4  # candidates tried before the others are held against the best of them
 _ALL_SIZES = 12  # up to here every count becomes a column; beyond, a spread of counts
 _NO_LOAD = 1e-6  # of the largest stable load: only the hardware speaks
@@ -88,19 +89,24 @@ def columns_for_model(
     ratios: dict[str, FloatArray] = {}
     complete = True
     best_alone: dict[str, float] = {}
+    known: dict[str, dict[tuple[int, int], tuple[float, float]]] = {}
     for size in range(1, min(len(classes), _MOST_CLASSES) + 1):
         if size == 2 and len({name for column in columns for name in column.shares}) < len(classes):
             break  # a class that no pool carries alone is in no mix either: nothing covers it
         for mix in combinations(classes, size):
             budget = np.inf if size == 1 else sum(best_alone[item.name] for item in mix)
-            found = _direction(candidates, mix, budget, every_count=every_count)
+            pools = candidates if size == 1 or every_count else _promising(candidates, mix)
+            found = _direction(pools, mix, budget, every_count=every_count)
             columns += found.columns
             complete = complete and found.complete
             if size == 1:
                 name = mix[0].name
                 least[name] = tuple(int(n) for n in found.least)
-                ratios[name] = found.ratios if len(classes) == 1 else _top_ratios(candidates, mix, found.known)
+                ratios[name], known[name] = found.ratios, found.known
                 best_alone[name] = found.best_usd_per_hour
+    if len(classes) > 1:
+        budget = np.inf if every_count else sum(best_alone.values())
+        ratios = {item.name: _top_ratios(candidates, item, budget, known[item.name]) for item in classes}
     return ColumnSet(
         columns=tuple(columns), complete=complete, least=least, candidates=tuple(candidates), ratios=ratios
     )
@@ -122,7 +128,7 @@ def _direction(
     """Columns of one mix. A count is kept while it could still be part of a cheapest fleet."""
     cost = np.array([item.cost_usd_per_hour for item in candidates])
     known: dict[tuple[int, int], tuple[float, float]] = {}
-    least = _least(candidates, mix, known, all_of_them=every_count)
+    least = _least(candidates, mix, known, np.inf if every_count else budget, all_of_them=every_count)
     best = float(np.where(least > 0, cost * least, np.inf).min(initial=np.inf))
     counts = _useful_counts(candidates, mix, least, np.inf if every_count else min(best, budget))
     cases = [
@@ -159,17 +165,17 @@ def _least(
     candidates: Sequence[Candidate],
     mix: Sequence[RequestClass],
     known: dict[tuple[int, int], tuple[float, float]],
+    budget: float,
     *,
     all_of_them: bool,
 ) -> IntArray:
     """Least counts, the most promising first; a candidate whose optimistic cost is beyond the best is not tried."""
-    load = optimistic_loads(candidates, mix)
-    able = np.flatnonzero(np.isfinite(load))
     cost = np.array([item.cost_usd_per_hour for item in candidates])
-    floor = cost * np.maximum(np.ceil(load * (1.0 - 1e-9)), 1.0)
-    order = able[np.argsort(floor[able], kind="stable")]
+    floor = _optimistic_costs(candidates, mix)
+    order = np.argsort(floor, kind="stable")
+    order = order[np.isfinite(floor[order])]
     least = np.zeros(len(candidates), dtype=int)
-    best = np.inf
+    best = budget
     for rows in (order,) if all_of_them else (order[:_FIRST], order[_FIRST:]):
         tried = rows[floor[rows] <= best * (1 + 1e-9)]
         least[np.setdiff1d(rows, tried)] = NOT_TRIED
@@ -177,6 +183,21 @@ def _least(
             least[tried] = least_counts([candidates[row] for row in tried.tolist()], mix, known)
         best = min(best, float(np.where(least > 0, cost * least, np.inf).min(initial=np.inf)))
     return least
+
+
+def _promising(candidates: Sequence[Candidate], mix: Sequence[RequestClass]) -> list[Candidate]:
+    """The candidates that could carry the mix at the least optimistic cost; mixes are many and rarely need others."""
+    floor = _optimistic_costs(candidates, mix)
+    rows = np.sort(np.argsort(floor, kind="stable")[:_MIX_CANDIDATES])
+    return [candidates[row] for row in rows.tolist() if np.isfinite(floor[row])]
+
+
+def _optimistic_costs(candidates: Sequence[Candidate], mix: Sequence[RequestClass]) -> FloatArray:
+    """What each candidate costs at the very least for the whole mix, USD/h, shape (J,); infinite: it cannot serve."""
+    load = optimistic_loads(candidates, mix)
+    whole = np.maximum(np.ceil(np.where(np.isfinite(load), load, 0.0) * (1.0 - 1e-9)), 1.0)
+    cost = np.array([item.cost_usd_per_hour for item in candidates])
+    return np.asarray(np.where(np.isfinite(load), cost * whole, np.inf))
 
 
 def _useful_counts(
@@ -212,12 +233,23 @@ def _tried(candidate: Candidate, most: int) -> list[int]:
 
 def _top_ratios(
     candidates: Sequence[Candidate],
-    mix: Sequence[RequestClass],
+    item: RequestClass,
+    budget: float,
     known: dict[tuple[int, int], tuple[float, float]],
 ) -> FloatArray:
-    """Share of the demand that one replica carries in the largest pool in stock: no smaller pool carries more each."""
-    sizes = np.array([1 if item.router == "random" else item.max_replicas for item in candidates])
-    return np.asarray(frontier(candidates, mix, sizes, known).high / sizes)
+    """Share of a class's demand that one replica carries in the largest pool that stock and budget allow, shape (J,).
+
+    No smaller pool carries more each, and no fleet that is worth having pays more than ``budget`` for this model.
+    """
+    sizes = np.array(
+        [1 if candidate.router == "random" else _most_replicas(candidate, budget) for candidate in candidates]
+    )
+    return np.asarray(frontier(candidates, [item], sizes, known).high / sizes)
+
+
+def _most_replicas(candidate: Candidate, budget: float) -> int:
+    paid = candidate.max_replicas if np.isinf(budget) else int(budget / candidate.cost_usd_per_hour * (1 + 1e-9))
+    return max(min(candidate.max_replicas, paid), 1)
 
 
 def _spread(most: int) -> list[int]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from typing import Annotated
 
 import typer
@@ -36,11 +38,19 @@ app.add_typer(trace_app, name="trace")
 
 def main() -> None:
     """Run the command line; ends the process with the exit code of the verb."""
+    _open_streams()
     try:
         app(prog_name="qmodel")
     except KeyboardInterrupt:
         say("interrupted")
         raise SystemExit(INTERRUPTED) from None
+
+
+def _open_streams() -> None:
+    """Give a process that was started with stdout or stderr closed a place to write to that keeps nothing."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w"))
 
 
 def _print_version(wanted: bool) -> None:

@@ -139,8 +139,15 @@ def slo_ratios(
 
 
 def _band_notes(cases: Mapping[str, PoolCase]) -> list[str]:
-    """How far the step times of each pool can be trusted."""
-    return [
+    """How far the step times and the memory model of each pool can be trusted."""
+    thrashing = [
+        f"pool {name}: watermark 0: growth is paid by evictions; planned for 0.8 of the capacity, low confidence"
+        for name, case in cases.items()
+        if case.replica.kv_tokens is not None
+        and case.replica.watermark == 0.0
+        and case.replica.admission == "full_prompt"
+    ]
+    return thrashing + [
         f"pool {name}: nine in ten measured step times lie within {band.p90:.0%} of this model ({band.level});"
         f" confidence {band.confidence}"
         for name, case in cases.items()

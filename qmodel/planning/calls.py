@@ -1,4 +1,4 @@
-"""The public calls: load a scenario, plan it, evaluate a fleet, find its capacity."""
+"""The public calls: load a scenario, plan it, evaluate or simulate a fleet, find its capacity."""
 
 from __future__ import annotations
 
@@ -13,12 +13,15 @@ from qmodel.errors import CatalogError, Problem, ScenarioError
 if TYPE_CHECKING:
     from qmodel.evaluation import CapacityResult, Evaluation
     from qmodel.optimize import SolverOptions
+    from qmodel.planning.checking import PlanCheck
     from qmodel.planning.plans import Plan
     from qmodel.planning.progress import Cancel, OnProgress
     from qmodel.scenario import Scenario
+    from qmodel.simulation import Arrivals, Simulation
+    from qmodel.trace import Trace
     from qmodel.types import Fleet
 
-__all__ = ["capacity", "evaluate", "load_fleet", "load_scenario", "plan", "validate"]
+__all__ = ["capacity", "check_plan", "evaluate", "load_fleet", "load_scenario", "plan", "simulate", "validate"]
 
 Source = str | Path | Mapping[str, Any]
 
@@ -164,6 +167,109 @@ def capacity(scenario: Scenario | Source, fleet: Fleet | str | Path) -> Capacity
 
     with _placed_in(fleet):
         return fleet_capacity(bind(_loaded(scenario)), _fleet(fleet))
+
+
+def simulate(
+    scenario: Scenario | Source,
+    fleet: Fleet | str | Path,
+    *,
+    seed: int = 1,
+    requests: int | None = None,
+    replications: int = 1,
+    trace: Trace | str | Path | None = None,
+    arrivals: Arrivals = "recorded",
+) -> Simulation:
+    """Serve requests one by one by a given fleet, to contradict the predictions of :func:`evaluate` where they are wrong.
+
+    Replicas, routers, shares and the confidence in force are those of the predictions. Classes arrive as Poisson streams;
+    a class that a trace feeds is replayed as it was recorded.
+
+    Args:
+        scenario: a loaded scenario, or what :func:`load_scenario` takes.
+        fleet: a fleet, or the path of a fleet file or saved plan.
+        seed: same seed, same digits.
+        requests: how many to measure over all pools, at least 100; None: enough for each target, from 10,000 to 50,000
+            in each pool. Warm-up and end come on top.
+        replications: independent runs, each so long.
+        trace: replayed instead of what the scenario says, at the mean rates of its classes.
+        arrivals: ``recorded``: recorded requests come when they came; ``poisson``: the same requests at random times.
+
+    Returns:
+        Every number with its prediction and its 95 % confidence interval, and for every target whether it is met, missed
+        or not decided.
+
+    Raises:
+        ScenarioError: for a scenario, fleet or trace that cannot be used.
+        ValueError: naming an argument that is out of range.
+
+    Example:
+        >>> import qmodel as qm
+        >>> plan = qm.plan("scenarios/peers/p1.yaml")
+        >>> found = qm.simulate("scenarios/peers/p1.yaml", plan.fleet, requests=2000)
+        >>> [row.decision for row in found.slo]
+        ['met', 'met']
+    """
+    from qmodel.problem import bind
+    from qmodel.simulation import FleetSimulator, tabulate
+
+    loaded = _loaded(scenario)
+    with _placed_in(fleet):
+        instance = bind(loaded)
+        simulator = FleetSimulator.for_scenario(
+            loaded,
+            instance,
+            seed=seed,
+            requests=requests,
+            replications=replications,
+            trace=trace,
+            arrivals=arrivals,
+        )
+        return tabulate(simulator.runs(_fleet(fleet)), assumptions=simulator.assumptions)
+
+
+def check_plan(
+    scenario: Scenario | Source,
+    plan: Plan,
+    *,
+    seed: int = 1,
+    requests: int | None = None,
+    replications: int = 1,
+    trace: Trace | str | Path | None = None,
+    arrivals: Arrivals = "recorded",
+    most_added: int = 8,
+) -> PlanCheck:
+    """Simulate a plan, and grow it where a target is missed.
+
+    Args:
+        scenario: the one that was planned.
+        plan: a plan of it with a fleet.
+        seed, requests, replications, trace, arrivals: as for :func:`simulate`.
+        most_added: replicas that may be added to the fleet.
+
+    Returns:
+        The plan, grown where it had to be, and the simulation of it.
+
+    Raises:
+        ScenarioError: for a scenario or trace that cannot be used.
+        ValueError: naming an argument that is out of range; a plan without a fleet, or of another scenario.
+
+    Example:
+        >>> import qmodel as qm
+        >>> plan = qm.plan("scenarios/peers/p1.yaml")
+        >>> check = qm.check_plan("scenarios/peers/p1.yaml", plan, requests=2000)
+        >>> check.verdict, check.plan.cost_usd_per_hour == plan.cost_usd_per_hour
+        ('met', True)
+    """
+    from qmodel.planning.checking import checked_plan
+    from qmodel.problem import bind
+    from qmodel.simulation import FleetSimulator
+
+    loaded = _loaded(scenario)
+    instance = bind(loaded)
+    simulator = FleetSimulator.for_scenario(
+        loaded, instance, seed=seed, requests=requests, replications=replications, trace=trace, arrivals=arrivals
+    )
+    return checked_plan(plan, simulator, most_added=most_added)
 
 
 def load_fleet(source: Source) -> Fleet:

@@ -43,12 +43,21 @@ def bind(scenario: Scenario, catalog: Catalog | None = None) -> Instance:
 
 
 def name_problems(scenario: Scenario) -> list[Problem]:
-    """What :func:`bind` would raise, as a list; empty for a scenario that can be planned."""
+    """What :func:`bind` would raise and the unknown names of variants, as a list; empty where all can be planned."""
     try:
         bind(scenario)
     except ScenarioError as error:
-        return list(error.problems)
-    return []
+        problems = list(error.problems)
+    else:
+        problems = []
+    catalog = load_catalog(scenario.catalog_files)
+    for variant in scenario.variants:
+        try:
+            derived = scenario.with_(apply=[variant])
+        except ScenarioError:  # it does not go with the variants applied now; alone it was checked with the file
+            continue
+        problems += unknown_names(derived.resolved(), catalog, derived.problem)
+    return list({str(problem): problem for problem in problems}.values())
 
 
 def price_of(instance: Instance, pool: Pool) -> Price:

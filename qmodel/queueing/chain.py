@@ -22,6 +22,7 @@ __all__ = ["Occupancy", "full_budget_batch", "occupancy", "prompt_rate_rps", "re
 
 _SURELY_STABLE = 0.99995  # unstable cases are solved here to keep their numbers finite; callers mask them
 _NOTHING = -300.0  # log of a mass that counts for nothing; smaller ones would slow arithmetic down
+_NEVER = 1e-12  # probability of waiting that counts as none: its conditional mean would be noise over noise
 _DENSE = 320  # most states kept one by one; beyond, a grid in sqrt(n) that resolves the spread of n
 _TAIL_SPREADS = 5.0  # standard deviations of the number that fits, beyond its mean, until memory is surely full
 
@@ -133,7 +134,7 @@ def occupancy(
         idle=_over(law.seen, (number < alike[:, None]).astype(float)),
         residence_s=mean_batch * machines / rate,
         p_wait=p_wait,
-        wait_mean_s=queue * ratio / (rate * np.maximum(p_wait, 1e-300)),
+        wait_mean_s=np.where(p_wait > _NEVER, queue * ratio / (rate * np.maximum(p_wait, _NEVER)), 0.0),
         wait_scv=scv,
         tau_mean_s=tau_mean,
         tau_variance=np.maximum(_over(law.seen, batch * tau**2) / mean_batch - tau_mean**2, 0.0),
@@ -204,7 +205,10 @@ def _speeds(
         recomputed = limit.recompute * share_blocked(limit, present) * work.lengths.output.mean
     tau = replica.step.tau_s(running, work.context)
     prefill = replica.step.delta_s * (work.lengths.prompt.mean + recomputed)
-    speed = busy * np.minimum(running / (work.steps * tau + running * prefill), prompt_rate_rps(replica, work))
+    residence = np.maximum(
+        work.steps * tau + running * prefill, 1e-300
+    )  # zero in the empty state of a law without alpha
+    speed = busy * np.minimum(running / residence, prompt_rate_rps(replica, work))
     return np.where(number < machines, number / machines, running), tau, np.asarray(speed)
 
 
@@ -242,7 +246,8 @@ def _waiting(
     p_wait = law.last + law.tail
     if limit is not None:
         blocked = share_blocked(limit, number / machines)
-        p_wait = _over(law.seen, blocked) + law.last * (1.0 - blocked[:, -1])
+        # whoever meets the last state or the tail behind it waits: for a slot where memory has room
+        p_wait = _over(law.seen, blocked) + (law.last + law.tail) * (1.0 - blocked[:, -1])
         excess = np.where(number > machines, np.maximum(number - machines * batch, 0.0), 0.0)
         queue = queue + _over(law.seen, excess)
     return np.minimum(p_wait, 1.0), queue

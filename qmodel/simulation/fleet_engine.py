@@ -169,7 +169,7 @@ class _Fleet:
                     self._route(arriving, time_s)
                 arriving = next(arrivals, None)
         for engine in self.engines:
-            engine.advance(until_s)
+            engine.stop(until_s)
             for job in (*engine.running, *engine.waiting):
                 self.book.record(job, UNFINISHED)
         for job in self._homeless:

@@ -48,7 +48,7 @@ class Meter:
     def add(self, run: Run, steps: int, ends_s: float) -> None:
         """Add the first ``steps`` steps of ``run``, which end at ``ends_s``."""
         if self._place < len(self._grid) and self._grid[self._place] <= ends_s:
-            self._sample(run, ends_s)
+            self.sample(run, ends_s)
         start_s = run.start_s
         if start_s >= self._from_s and ends_s <= self._to_s:
             lasted_s = ends_s - start_s
@@ -82,7 +82,8 @@ class Meter:
             self.swapped_out_tokens += out
             self.swapped_in_tokens += back
 
-    def _sample(self, run: Run, ends_s: float) -> None:
+    def sample(self, run: Run, ends_s: float) -> None:
+        """Note the state at the times of the grid up to ``ends_s``, during which ``run`` is under way."""
         place = self._place
         while place < len(self._grid) and self._grid[place] <= ends_s:
             time_s = self._grid[place]

@@ -51,17 +51,25 @@ class SimReplica(ReplicaState):
         if self._expiries:
             self._drop_expired(until_s)
 
+    def stop(self, time_s: float) -> None:
+        """Count what has happened by ``time_s``, after which nothing is asked for any more."""
+        self.advance(time_s)
+        run = self.run
+        if run.ends_s < _INF:
+            ended = run.ended(time_s)
+            self.meter.sample(run, time_s)
+            self.meter.add(run, ended, run.start_s + time_after(ended, run.first_s, run.slope_s))
+
     def clear(self, time_s: float) -> list[Job]:
         """Lose everything at ``time_s``, the step under way included.
 
         Returns:
             The jobs in order of admission and arrival; those that ran have kept what they came with or had saved.
         """
-        self.advance(time_s)
+        self.stop(time_s)
         run = self.run
         if run.ends_s < _INF:
             ended = run.ended(time_s)
-            self.meter.add(run, ended, run.start_s + time_after(ended, run.first_s, run.slope_s))
             self.step += ended
             if run.prefill and run.steps > 1:  # the chunk under way counts as computed
                 self.prefilling[0].left -= min(ended, run.steps - 1) * run.prefill

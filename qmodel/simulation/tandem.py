@@ -11,7 +11,7 @@ import numpy as np
 
 from qmodel.simulation.availability import Availability
 from qmodel.simulation.fleet_engine import simulate_pool
-from qmodel.simulation.jobs import DONE, UNFINISHED
+from qmodel.simulation.jobs import UNFINISHED
 from qmodel.simulation.logs import PoolRun, RequestLog
 from qmodel.simulation.policies import EnginePolicy
 from qmodel.simulation.request_tables import RequestTable
@@ -249,10 +249,21 @@ class _Merged:
         self.ready_s[rows] = log.completion_s
 
     def log(self) -> RequestLog:
-        completion_s = self._times["completion_s"]
-        self._times["completion_s"] = np.where(self._outcome == UNFINISHED, np.nan, completion_s)
-        assert not (self._alive & (self._outcome == DONE)).any()
-        return RequestLog(table=self.table, replica=self._replica, outcome=self._outcome, **self._times, **self._counts)
+        """The requests over all stages so far."""
+        times, counts = self._times, self._counts
+        return RequestLog(
+            table=self.table,
+            admitted_s=times["admitted_s"],
+            first_token_s=times["first_token_s"],
+            answer_start_s=times["answer_start_s"],
+            completion_s=np.where(self._outcome == UNFINISHED, np.nan, times["completion_s"]),
+            replica=self._replica,
+            outcome=self._outcome,
+            preemptions=counts["preemptions"],
+            recomputed_tokens=counts["recomputed_tokens"],
+            swapped_tokens=counts["swapped_tokens"],
+            retries=counts["retries"],
+        )
 
 
 _TIMES = ("admitted_s", "first_token_s", "answer_start_s", "completion_s")

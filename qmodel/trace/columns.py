@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +17,10 @@ MISSING = float("-inf")  # a cell that states nothing; NaN is a cell that states
 _LONGEST_NAME = 200
 _DENSE_IDS = 1 << 26
 _SCALES = ((1e17, 1e-9), (1e14, 1e-6), (1e11, 1e-3))  # seconds since 1970 stay below 1e11 until the year 5138
+_DATE_LETTERS = frozenset("0123456789-:. T")
+_DATE = re.compile(
+    r"(\d{4}[-/]\d\d[-/]\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d{1,9}\d*)?)?)?) ?(?:UTC|([+-])(\d\d):?(\d\d)?)?"
+)
 _UNITS: Mapping[str, float] = {"s": 1.0, "ms": 1e-3, "ns": 1e-9}
 
 
@@ -102,7 +105,7 @@ class TimeColumn:
     def _from_dates(self, values: Sequence[object]) -> FloatArray:
         texts = [value.strip().removesuffix("Z") if isinstance(value, str) else "" for value in values]
         try:
-            stamps = np.array(texts, dtype="datetime64[ns]") if not _offsets(texts) else _each(texts)
+            stamps = np.array(texts, dtype="datetime64[ns]") if _without_zone(texts) else _each(texts)
         except ValueError:
             stamps = _each(texts)
         known = ~np.isnat(stamps)
@@ -196,9 +199,9 @@ def _number(value: object) -> float:
     return float("nan")
 
 
-def _offsets(texts: Sequence[str]) -> bool:
-    """Whether any time states its distance from UTC, as +02:00, +0200 or +02."""
-    return any(text[-size] in "+-" for text in texts if len(text) > 16 for size in (3, 5, 6))
+def _without_zone(texts: Sequence[str]) -> bool:
+    """Whether every date is plain: nothing after the day that says how far it is from UTC, and no words."""
+    return set("".join(texts)) <= _DATE_LETTERS and all(not text or text.rfind("-") == 7 for text in texts)
 
 
 def _each(texts: Sequence[str]) -> npt.NDArray[np.datetime64]:
@@ -206,26 +209,15 @@ def _each(texts: Sequence[str]) -> npt.NDArray[np.datetime64]:
 
 
 def _date(text: str) -> np.datetime64:
-    found = re.fullmatch(r"(.*\d)\s*([+-])(\d\d):?(\d\d)?", text) if len(text) > 16 else None
+    found = _DATE.fullmatch(text)
     try:
         if found is None:
-            return np.datetime64(text, "ns") if text else np.datetime64("NaT", "ns")
-        ahead = np.timedelta64(int(found[3]) * 60 + int(found[4] or 0), "m")
-        local = np.datetime64(found[1], "ns")
-        return local - ahead if found[2] == "+" else local + ahead
+            return np.datetime64("NaT", "ns")
+        local = np.datetime64(found[1].replace("/", "-"), "ns")
     except ValueError:
-        return _loose_date(text)
-
-
-def _loose_date(text: str) -> np.datetime64:
-    """Dates that are not ISO 8601 to the letter but leave no doubt about their order."""
-    for pattern in ("%Y/%m/%d %H:%M:%S", "%Y/%m/%d %H:%M:%S.%f", "%Y-%m-%d %H:%M:%S UTC"):
-        try:
-            stamp = datetime.strptime(text, pattern).replace(tzinfo=UTC)
-        except ValueError:
-            continue
-        return np.datetime64(stamp.replace(tzinfo=None), "ns")
-    return np.datetime64("NaT", "ns")
+        return np.datetime64("NaT", "ns")
+    ahead = np.timedelta64(int(found[3] or 0) * 60 + int(found[4] or 0), "m")
+    return np.datetime64(local + ahead if found[2] == "-" else local - ahead, "ns")
 
 
 def _plain_key(key: str) -> str:

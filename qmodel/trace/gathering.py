@@ -20,6 +20,7 @@ __all__ = ["Gathering"]
 Mask = npt.NDArray[np.bool_]
 
 _MOST_TOKENS = 1e9
+_MOST_SECONDS = 1e12
 _COUNTS = ("prompt", "output", "reasoning", "answer", "cached")
 _OPTIONAL = ("reasoning", "cached")  # a row that states none of these has none
 _NO_TIME = "arrival is not a time"
@@ -45,11 +46,12 @@ class Gathering:
         for skip in self._kind.skip:
             values = part.column((skip.name,))
             if values is not None:
-                self._drop(keep, np.array([str(value).lower() in skip.values for value in values]), skip.reason)
+                hit = np.array([str(value).lower() in skip.values for value in values], dtype=np.bool_)
+                self._drop(keep, hit, skip.reason)
         kept: dict[str, npt.NDArray[np.generic]] = {}
         arrival_s = self._arrivals(part)
         if arrival_s is not None:
-            self._drop(keep, ~np.isfinite(arrival_s), _NO_TIME)
+            self._drop(keep, ~(np.abs(arrival_s) < _MOST_SECONDS), _NO_TIME)
             kept["arrival"] = arrival_s
         names = part.column(self._fields.get("class", ()))
         if names is not None:

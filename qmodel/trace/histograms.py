@@ -13,8 +13,9 @@ from typing import TextIO
 import numpy as np
 
 from qmodel.errors import ScenarioError
+from qmodel.trace.bucket_laws import law_of_buckets
 from qmodel.trace.opening import file_error, opened
-from qmodel.types import FloatArray, Law
+from qmodel.types import Law
 
 __all__ = ["is_histogram_file", "looks_like_metrics", "looks_like_windows", "read_histograms"]
 
@@ -38,9 +39,6 @@ _TOKEN_TYPES = {
 _MODEL_LABELS = ("model_name", "name", "gen_ai_request_model", "model")
 _SAMPLE = re.compile(r"^([A-Za-z_:][\w:]*)\s*(?:\{(.*)\})?\s+(\S+)(?:\s+-?\d+)?\s*$")
 _LABEL = re.compile(r'\s*([\w.]+)\s*=\s*"((?:[^"\\]|\\.)*)"\s*,?')
-_POINTS = 24  # atoms in a bucket
-_BEYOND = 2.0  # how many times the last finite bound the values above it reach
-_STEEPEST = 12.0
 _SERVEGEN = {"input_tokens": "prompt_tokens", "output_tokens": "output_tokens"}
 _LARGEST_DATASET = 1 << 28
 
@@ -57,10 +55,10 @@ def read_histograms(path: str | Path) -> dict[str, Law]:
     """Laws of prompt and output tokens from a scrape of Prometheus metrics, or from a ServeGen dataset file.
 
     Metrics are told by name: those of vLLM, SGLang, TGI and OpenTelemetry (``gen_ai_client_token_usage``). Counts of
-    several engines or replicas are added up; several models are kept apart. A histogram gives only how many values lie
-    in each bucket: inside a bucket the density is taken as a power of the length, the same power in all, chosen so that
-    the mean is the stated ``_sum`` over ``_count`` where buckets allow it. Values above the last finite bound are taken
-    to reach twice that bound. ServeGen files hold exact counts by window; windows weigh the same.
+    several engines or replicas are added up; several models are kept apart. Inside a bucket nothing is known; see
+    :func:`qmodel.trace.bucket_laws.law_of_buckets` for what is assumed there and above the last finite bound. The mean
+    is the stated ``_sum`` over ``_count`` where the buckets allow it. ServeGen files hold exact counts by window;
+    windows weigh the same.
 
     Args:
         path: metrics in the text format, plain or gzipped, or ``dataset.json``.
@@ -85,8 +83,6 @@ def read_histograms(path: str | Path) -> dict[str, Law]:
         ...     law = read_histograms(file)["prompt_tokens"]
         >>> round(law.mean, 6), law.survival(100)
         (90.0, 0.5)
-
-    Reference: own construction (exponential tilting to the mean), see docs/workload.md.
     """
     file = Path(path)
     with opened(file) as text:
@@ -189,58 +185,12 @@ def _metric_of(name: str) -> tuple[str | None, str]:
 def _law(histogram: _Histogram, length: str) -> Law:
     bounds = np.array(sorted(histogram.below))
     below = np.array([histogram.below[bound] for bound in bounds])
-    counts = np.diff(below, prepend=0.0)
-    if np.any(counts < 0.0):
-        raise ValueError(f"{length}: counts of the histogram fall as the bound rises")
-    if bounds.size < 2:
-        raise ValueError(f"{length}: a histogram needs at least two buckets (got {bounds.size})")
-    if np.isinf(bounds[-1]):
-        bounds[-1] = max(_BEYOND * bounds[-2], 2.0)
-    keep = (counts > 0.0) & (bounds >= 1.0)
-    values, shares = [], []
-    for low, high, count in zip(np.append(0.0, bounds[:-1])[keep], bounds[keep], counts[keep], strict=True):
-        points = _points(max(low + 1.0, 1.0), max(high, 1.0))
-        values.append(points)
-        shares.append(np.full(points.size, count / points.size))
-    if not values:
-        raise ValueError(f"{length}: all values of the histogram are below 1 token")
-    atoms, share = np.concatenate(values), np.concatenate(shares)
-    requests = float(share.sum())
-    if histogram.total > 0.0:
-        share = _tilted(values, [float(item.sum()) for item in shares], histogram.total / requests)
-    return Law.from_atoms(atoms, share, label=f"histogram of {requests:,.0f} requests")
-
-
-def _points(first: float, last: float) -> FloatArray:
-    """Whole lengths from the first to the last of a bucket, evenly spaced in logarithm."""
-    if last - first < _POINTS:
-        return np.arange(np.ceil(first), np.floor(last) + 1.0)
-    edges = np.geomspace(first, last, _POINTS)
-    return np.unique(np.round(edges))
-
-
-def _tilted(values: list[FloatArray], counts: list[float], mean: float) -> FloatArray:
-    """Shares of the atoms, proportional to a power of the length in each bucket, whose mean is the one stated.
-
-    The power stops at 12 either way, where all of a bucket sits at one of its ends.
-    """
-
-    def shares(power: float) -> FloatArray:
-        parts = []
-        for points, count in zip(values, counts, strict=True):
-            weight = (points / points[-1 if power > 0 else 0]) ** power
-            parts.append(count * weight / weight.sum())
-        return np.concatenate(parts)
-
-    atoms, total = np.concatenate(values), sum(counts)
-    low, high = -_STEEPEST, _STEEPEST
-    for _ in range(60):
-        middle = (low + high) / 2.0
-        if float(atoms @ shares(middle)) / total < mean:
-            low = middle
-        else:
-            high = middle
-    return shares((low + high) / 2.0)
+    requests = float(below[-1])
+    mean = histogram.total / requests if histogram.total > 0.0 else None
+    try:
+        return law_of_buckets(bounds, below, mean=mean, label=f"histogram of {requests:,.0f} requests")
+    except ValueError as cause:
+        raise ValueError(f"{length}: {cause}") from cause
 
 
 def _servegen(text: str, file: Path) -> dict[str, Law]:

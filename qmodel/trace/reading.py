@@ -15,7 +15,7 @@ from qmodel.trace.columns import CsvPart, JsonPart, Part
 from qmodel.trace.formats import FORMATS, NOT_REQUESTS, Container, TraceFormat, matches, plain_name, sniff
 from qmodel.trace.gathering import Gathering
 from qmodel.trace.histograms import looks_like_metrics, looks_like_windows
-from qmodel.trace.json_rows import BROKEN, JsonError, json_rows
+from qmodel.trace.json_stream import BROKEN, JsonError, json_rows
 from qmodel.trace.opening import file_error, opened
 from qmodel.trace.records import Trace
 

@@ -120,10 +120,13 @@ def dispersion_index(arrival_s: FloatArray, window_s: float) -> float | None:
 
     Reference: Cox and Lewis, The Statistical Analysis of Series of Events, 1966, sec. 4.5.
     """
-    counts = _counts(arrival_s, window_s)
-    if counts.size < _LEAST_WINDOWS or counts.mean() == 0.0:
+    counts, windows = _counts(arrival_s, window_s)
+    mean = counts.sum() / windows if windows else 0.0
+    if windows < _LEAST_WINDOWS or mean == 0.0:
         return None
-    return float(counts.var(ddof=1) / counts.mean())
+    # empty windows count as well, without being held one by one
+    squares = float(((counts - mean) ** 2).sum() + (windows - counts.size) * mean**2)
+    return float(squares / (windows - 1) / mean)
 
 
 def peak_to_mean(arrival_s: FloatArray, window_s: float = _MINUTE_S) -> float | None:
@@ -133,10 +136,10 @@ def peak_to_mean(arrival_s: FloatArray, window_s: float = _MINUTE_S) -> float | 
         >>> peak_to_mean(np.concatenate([np.arange(0.0, 60.0, 1.0), np.arange(60.0, 121.0, 3.0)]))
         1.5
     """
-    counts = _counts(arrival_s, window_s)
-    if counts.size < 2 or counts.mean() == 0.0:
+    counts, windows = _counts(arrival_s, window_s)
+    if windows < 2 or not counts.size:
         return None
-    return float(counts.max() / counts.mean())
+    return float(counts.max() / counts.sum() * windows)
 
 
 def autocorrelation(values: FloatArray, lag: int = 1) -> float | None:
@@ -239,27 +242,26 @@ def peakedness_of_law(arrival_s: FloatArray, law: Law, *, s_per_token: float = 1
     return float((mean.var() + own.mean()) / mean.mean())
 
 
-def _counts(arrival_s: FloatArray, window_s: float) -> npt.NDArray[np.int64]:
-    """Arrivals in each whole window from the first arrival on."""
+def _counts(arrival_s: FloatArray, window_s: float) -> tuple[npt.NDArray[np.int64], int]:
+    """Arrivals in each whole window from the first arrival on that has any, and how many whole windows there are."""
     if not window_s > 0.0:
         raise ValueError(f"window_s: must be greater than 0 (got {window_s})")
     if arrival_s.size < 2:
-        return np.zeros(0, dtype=np.int64)
+        return np.zeros(0, dtype=np.int64), 0
     elapsed = arrival_s - arrival_s[0]
     windows = int(elapsed[-1] / window_s)
     index = (elapsed / window_s).astype(np.int64)
-    return np.bincount(index[index < windows], minlength=windows)[:windows].astype(np.int64)
+    return np.unique(index[index < windows], return_counts=True)[1].astype(np.int64), windows
 
 
 def _rate_output_correlation(arrival_s: FloatArray, outputs: FloatArray) -> float | None:
-    counts = _counts(arrival_s, _MINUTE_S)
-    if counts.size < _LEAST_WINDOWS:
+    counts, windows = _counts(arrival_s, _MINUTE_S)
+    if windows < _LEAST_WINDOWS:
         return None
     index = ((arrival_s - arrival_s[0]) / _MINUTE_S).astype(np.int64)
-    inside = index < counts.size
-    sums = np.bincount(index[inside], weights=outputs[inside], minlength=counts.size)
-    busy = counts > 0
-    return _correlation(counts[busy].astype(np.float64), sums[busy] / counts[busy])
+    inside = index < windows
+    busy = np.unique(index[inside], return_inverse=True)[1]
+    return _correlation(counts.astype(np.float64), np.bincount(busy, weights=outputs[inside]) / counts)
 
 
 def _correlation(first: FloatArray, second: FloatArray) -> float | None:

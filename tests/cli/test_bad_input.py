@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -260,3 +262,13 @@ def test_an_override_of_a_key_with_dots_is_told_to_quote_it(qm: Command, tmp_pat
     assert (run.code, run.out) == (2, "")
     assert 'a name that has dots is quoted: classes.chat.slo."ttft_p99.9_s"' in run.err
     assert qm("plan", path, "--set", 'classes.chat.slo."ttft_p99.9_s"=2').code == 0
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
+def test_a_closed_stream_loses_its_words_and_nothing_else(tmp_path: Path, closed: str) -> None:
+    (tmp_path / "x.yaml").write_text(GOOD)
+    words = f"{sys.executable} -m qmodel plan x.yaml --out plan.json {closed}"
+    run = subprocess.run(["sh", "-c", words], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    assert json.loads((tmp_path / "plan.json").read_text())["status"] == "optimal"
+    assert "written to" not in run.stdout

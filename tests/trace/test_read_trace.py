@@ -140,7 +140,7 @@ def test_a_single_instant_has_no_rate() -> None:
         ("prompt_tokens,output_tokens\n0,0\n", "a.csv", r"no usable request \(1 prompt tokens below 1\)"),
         ("time,prompt_tokens\n1,2\n", "a.csv", r"has no column output_tokens \(found: time, prompt_tokens\)"),
         ("1,2,3\n", "a.csv", r"no column prompt_tokens and output_tokens \(found: 1, 2, 3\)"),
-        ("{}", "a.jsonl", "not supported yet; use .csv or .csv.gz"),
+        ("{}", "a.jsonl", r"no column prompt_tokens and output_tokens \(found: \)"),
         ("no gzip", "a.csv.gz", "cannot be read: Not a gzipped file"),
     ],
 )
@@ -151,7 +151,7 @@ def test_an_unusable_file_is_refused_with_its_name(tmp_path: Path, content: str,
 
 def test_a_missing_file_and_a_folder_are_refused(tmp_path: Path) -> None:
     for file in (tmp_path / "none.csv", tmp_path):
-        with pytest.raises(ScenarioError, match=r"no such file|not supported yet"):
+        with pytest.raises(ScenarioError, match=r"no such file|is a folder"):
             read_trace(file)
 
 

@@ -227,9 +227,10 @@ class _Cursor:
             try:
                 value, end = self._decoder.raw_decode(self._text, self._at)
             except json.JSONDecodeError as error:
-                cut = error.msg.startswith("Unterminated string") or error.pos > len(self._text) - _NEAR_END
-                if not (cut and self._more()):
-                    raise self._error("is cut off" if cut and self._ended else error.msg) from error
+                unended = error.msg.startswith("Unterminated string")
+                if not ((unended or error.pos > len(self._text) - _NEAR_END) and self._more()):
+                    cut = self._ended and (unended or error.pos >= len(self._text.rstrip()))
+                    raise self._error("is cut off" if cut else error.msg, error.pos) from error
             except ValueError as error:  # a number with thousands of digits
                 raise self._error(str(error)) from error
             else:
@@ -278,5 +279,5 @@ class _Cursor:
         self._text, self._at = rest + block, 0
         return bool(block)
 
-    def _error(self, what: str) -> JsonError:
-        return JsonError(f"{what} (near character {self._passed + self._at:,})")
+    def _error(self, what: str, at: int | None = None) -> JsonError:
+        return JsonError(f"{what} (near character {self._passed + (self._at if at is None else at):,})")

@@ -1,0 +1,231 @@
+"""A plan held against a simulation, and grown where the simulation misses a target."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING
+
+from qmodel.evaluation import evaluate_fleet
+from qmodel.planning.plans import Plan, Status
+from qmodel.planning.record import plan_inputs
+from qmodel.planning.verification import verify
+from qmodel.types import Fleet
+
+if TYPE_CHECKING:
+    from qmodel.problem import Instance
+    from qmodel.simulation import Decision, FleetSimulator, SimulatedSloRow, Simulation
+
+__all__ = ["Growth", "PlanCheck", "checked_plan"]
+
+_ROUNDING = 1e-6  # of a gap, as where plans are made
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Growth:
+    """One pool that needed more replicas than planned.
+
+    Attributes:
+        reason: the first target that the simulation missed, with its numbers.
+    """
+
+    pool: str
+    planned_replicas: int
+    replicas: int
+    reason: str
+
+    @property
+    def sentence(self) -> str:
+        """For people."""
+        return (
+            f"pool {self.pool} was grown from {self.planned_replicas} to {self.replicas} replicas after simulation:"
+            f" {self.reason}"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanCheck:
+    """A plan and what a simulation says of it.
+
+    Attributes:
+        plan: the plan, grown where it had to be.
+        planned_usd_per_hour: its cost before that.
+        simulation: of the plan as it is now.
+        growth: pools that were grown.
+        stopped: why a target is still missed; empty where none is.
+    """
+
+    plan: Plan
+    planned_usd_per_hour: float
+    simulation: Simulation
+    growth: tuple[Growth, ...] = ()
+    stopped: str = ""
+
+    @property
+    def verdict(self) -> Decision:
+        """``missed`` where a target is missed, ``met`` where all are met, each with confidence; else ``not decided``."""
+        if self.simulation.missed:
+            return "missed"
+        return "met" if self.simulation.decided else "not decided"
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """What the check says, for people."""
+        return (*(item.sentence for item in self.growth), _summary(self.simulation), *_sentence(self.stopped))
+
+    def to_dict(self) -> dict[str, object]:
+        """Plain data of the check without the plan, in the names of the output."""
+        return {
+            "verdict": self.verdict,
+            "planned_usd_per_hour": self.planned_usd_per_hour,
+            "growth": [asdict(item) for item in self.growth],
+            "stopped": self.stopped,
+            "simulation": self.simulation.to_dict(),
+        }
+
+
+def checked_plan(plan: Plan, simulator: FleetSimulator, *, most_added: int = 8) -> PlanCheck:
+    """Simulate a plan; add a replica to each pool that misses a target, and look again.
+
+    Args:
+        plan: with a fleet.
+        simulator: of the scenario that was planned.
+        most_added: replicas that may be added to the fleet.
+
+    Raises:
+        ValueError: for a plan without a fleet, or a negative number of replicas.
+    """
+    from qmodel.simulation import tabulate
+
+    if plan.fleet is None or plan.cost_usd_per_hour is None:
+        raise ValueError(f"plan must have a fleet to be checked (its status is {plan.status})")
+    if most_added < 0:
+        raise ValueError(f"most_added must be at least 0 (got {most_added})")
+    fleet, reasons, left, stopped = plan.fleet, dict[str, str](), most_added, ""
+    runs = simulator.runs(fleet)
+    simulation = tabulate(runs, assumptions=simulator.assumptions)
+    while missed := _missed(simulation):
+        grown, stopped = _grown(fleet, missed, _stock(simulator.instance), left)
+        if grown is fleet:
+            break
+        changed = [name for name, pool in grown.pools.items() if pool.replicas != fleet.pools[name].replicas]
+        reasons = {name: missed[name] for name in changed} | reasons
+        left -= len(changed)
+        fleet, runs = grown, simulator.runs(grown, known=runs, again=changed)
+        simulation = tabulate(runs, assumptions=simulator.assumptions)
+    growth = tuple(
+        Growth(
+            pool=name,
+            planned_replicas=plan.fleet.pools[name].replicas,
+            replicas=fleet.pools[name].replicas,
+            reason=reason,
+        )
+        for name, reason in reasons.items()
+    )
+    return PlanCheck(
+        plan=_said(plan, growth, simulation) if not growth else _replanned(plan, simulator, fleet, growth, simulation),
+        planned_usd_per_hour=plan.cost_usd_per_hour,
+        simulation=simulation,
+        growth=growth,
+        stopped=stopped if simulation.missed else "",
+    )
+
+
+def _missed(simulation: Simulation) -> dict[str, str]:
+    """Pools in which a target is missed, each with the first such target in words."""
+    found: dict[str, str] = {}
+    for row in simulation.slo:
+        if row.decision == "missed" and row.path != "fleet":
+            found.setdefault(row.path, _miss(row))
+    return found
+
+
+def _miss(row: SimulatedSloRow) -> str:
+    name = f"{row.metric} {row.stat} of {row.cls}"
+    if row.simulated_s is None:
+        return f"its queue grew without end (target {name} {row.target_s:g} s)"
+    predicted = "not stable" if row.predicted_s is None else f"{row.predicted_s:.3g} s"
+    return f"{name} was {row.simulated_s:.3g} s, predicted {predicted}, target {row.target_s:g} s"
+
+
+def _grown(
+    fleet: Fleet, missed: Mapping[str, str], stock: Mapping[str, int | None], left: int
+) -> tuple[Fleet, str]:
+    """The fleet with one more replica in each missed pool that stock allows, and why not in all of them."""
+    pools, used, stopped = dict(fleet.pools), dict(fleet.gpus), ""
+    for name in missed:
+        pool = pools[name]
+        limit = stock.get(pool.gpu)
+        if left <= 0:
+            stopped = "no more replicas may be added: raise the limit, or plan at a higher confidence"
+        elif limit is not None and used[pool.gpu] + pool.layout.gpus > limit:
+            stopped = f"stock of {pool.gpu} ends at {limit}: pool {name} cannot grow"
+        else:
+            pools[name] = replace(pool, replicas=pool.replicas + 1)
+            used[pool.gpu] += pool.layout.gpus
+            left -= 1
+    return (fleet if pools == dict(fleet.pools) else replace(fleet, pools=pools)), stopped
+
+
+def _stock(instance: Instance) -> dict[str, int | None]:
+    return {name: option.max_count for name, option in instance.gpus.items()}
+
+
+def _replanned(
+    plan: Plan, simulator: FleetSimulator, fleet: Fleet, growth: Sequence[Growth], simulation: Simulation
+) -> Plan:
+    """The plan of a grown fleet; its bound stays, its gap and status are those of the new cost."""
+    instance = simulator.instance
+    mip_gap = float(str(plan.inputs["mip_gap"]))
+    result = evaluate_fleet(instance, fleet)
+    cost, bound = result.cost_usd_per_hour, plan.bound_usd_per_hour
+    gap = None if bound is None else max(cost - bound, 0.0) / cost
+    proven = gap is not None and gap <= mip_gap + _ROUNDING
+    status: Status = "optimal" if proven else "feasible"
+    columns_bound = None if plan.gap_columns is None else _cost(plan) * (1.0 - plan.gap_columns)
+    grown = replace(
+        plan,
+        status=status,
+        termination=plan.termination if proven or plan.termination != "proven" else "gap",
+        cost_usd_per_hour=cost,
+        gap=gap,
+        gap_columns=None if columns_bound is None else (cost - columns_bound) / cost,
+        fleet=fleet,
+        pools=result.pools,
+        routing=result.routing,
+        slo=result.slo,
+        latency=result.latency,
+        why=replace(plan.why, text=f"grown after simulation from {_cost(plan):.2f} USD/h; as planned: {plan.why.text}"),
+        cost_at_p90_usd_per_hour=None,
+        inputs=plan_inputs(instance, fleet, mip_gap=mip_gap),
+    )
+    check = verify(grown)
+    if not check.ok:  # a replica more can break a prediction that is not monotone; the simulation still stands
+        grown = replace(grown, assumptions=(*grown.assumptions, f"after growth, {check.first_failure}"))
+    return _said(grown, growth, simulation)
+
+
+def _said(plan: Plan, growth: Sequence[Growth], simulation: Simulation) -> Plan:
+    sentences = (*(item.sentence for item in growth), _summary(simulation))
+    return replace(plan, assumptions=(*plan.assumptions, *sentences))
+
+
+def _cost(plan: Plan) -> float:
+    assert plan.cost_usd_per_hour is not None
+    return plan.cost_usd_per_hour
+
+
+def _summary(simulation: Simulation) -> str:
+    counts = [
+        f"{number} {decision}"
+        for decision in ("met", "missed", "not decided")
+        if (number := sum(row.decision == decision for row in simulation.slo))
+    ]
+    return (
+        f"simulated with {simulation.requests:,} requests (seed {simulation.seed}):"
+        f" of {len(simulation.slo)} targets {', '.join(counts)}"
+    )
+
+
+def _sentence(text: str) -> tuple[str, ...]:
+    return (text,) if text else ()

@@ -1,0 +1,150 @@
+"""A bound scenario and a fleet as the simulator takes them: pools, engine rules, recordings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from qmodel.errors import Problem, ScenarioError
+from qmodel.evaluation import PoolCase, pool_cases
+from qmodel.problem import Instance, with_engine
+from qmodel.simulation.fleet_simulation import FleetRuns, simulate_pools
+from qmodel.simulation.policies import EnginePolicy
+from qmodel.simulation.pool_runs import Demand
+from qmodel.simulation.recorded import RecordedClass, recorded_by_scenario, recorded_by_trace
+from qmodel.trace import Trace, read_trace
+from qmodel.types import Fleet
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from qmodel.scenario import Scenario
+
+__all__ = ["Arrivals", "FleetSimulator"]
+
+Arrivals = Literal["recorded", "poisson"]
+_LEAST_REQUESTS = 100  # fewer measure nothing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class FleetSimulator:
+    """How fleets for one scenario are simulated; every fleet meets the same demand.
+
+    Attributes:
+        instance: the bound problem.
+        recorded: recordings by class name.
+        arrivals: ``recorded``: recorded requests come when they came; ``poisson``: at random at the same mean rate.
+        seed: same seed, same digits.
+        requests: measured in the whole fleet; None: enough for every target.
+        replications: independent runs.
+        notes: sentences a reader must know.
+    """
+
+    instance: Instance
+    recorded: Mapping[str, RecordedClass]
+    arrivals: Arrivals
+    seed: int
+    requests: int | None
+    replications: int
+    notes: Sequence[str]
+
+    @classmethod
+    def for_scenario(
+        cls,
+        scenario: Scenario,
+        instance: Instance,
+        *,
+        seed: int = 1,
+        requests: int | None = None,
+        replications: int = 1,
+        trace: Trace | str | Path | None = None,
+        arrivals: Arrivals = "recorded",
+    ) -> FleetSimulator:
+        """Read the recordings and check the arguments.
+
+        Args:
+            scenario: names the traces that feed its classes.
+            instance: the same scenario, bound.
+            seed, requests, replications, arrivals: as the attributes.
+            trace: replayed instead of what the scenario says, at the mean rates of its classes.
+
+        Raises:
+            ValueError: naming the argument that is out of range.
+            ScenarioError: a trace that cannot be used.
+        """
+        if seed < 0:
+            raise ValueError(f"seed must be at least 0 (got {seed})")
+        if requests is not None and requests < _LEAST_REQUESTS:
+            raise ValueError(f"requests must be at least {_LEAST_REQUESTS}, or None (got {requests})")
+        if replications < 1:
+            raise ValueError(f"replications must be at least 1 (got {replications})")
+        if arrivals not in ("recorded", "poisson"):
+            raise ValueError(f"arrivals must be recorded or poisson (got {arrivals!r})")
+        notes: list[str] = []
+        if trace is not None:
+            read = trace if isinstance(trace, Trace) else read_trace(trace)
+            recorded, notes = recorded_by_trace(read, instance.classes)
+        else:
+            recorded = recorded_by_scenario(scenario)
+        if replications > 1 and recorded and arrivals == "recorded":
+            raise ValueError(
+                f"replications must be 1 where a trace is replayed (got {replications}): it can be replayed once only"
+            )
+        return cls(
+            instance=instance,
+            recorded=recorded,
+            arrivals=arrivals,
+            seed=seed,
+            requests=requests,
+            replications=replications,
+            notes=notes,
+        )
+
+    def runs(self, fleet: Fleet, *, known: FleetRuns | None = None, again: Collection[str] = ()) -> FleetRuns:
+        """Simulate a fleet.
+
+        Args:
+            fleet: pools and routing.
+            known: the runs of another fleet, taken over for all pools but those in ``again``.
+            again: pools to simulate.
+
+        Raises:
+            ScenarioError: for a fleet that cannot be used, as when it is evaluated.
+        """
+        instance = self.instance
+        cases = pool_cases(instance, fleet)
+        demand = Demand(
+            classes=instance.classes, fleet=fleet, recorded=self.recorded, replay=self.arrivals == "recorded"
+        )
+        return simulate_pools(
+            demand,
+            cases,
+            confidence=instance.policy.confidence,
+            seed=self.seed,
+            requests=self.requests,
+            replications=self.replications,
+            policies={name: self._policy(case) for name, case in cases.items()},
+            known=known,
+            again=again,
+        )
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What a reader must know of every fleet: of the problem, but for arrivals that are not what it assumes."""
+        replayed = [f"class {name}: arrivals are Poisson, optimistic" for name in self.recorded]
+        kept = [text for text in self.instance.assumptions if not text.startswith(tuple(replayed))]
+        return (*kept, *self.notes)
+
+    def _policy(self, case: PoolCase) -> EnginePolicy:
+        """The rules of the closed forms, with KV handed out in the blocks of the engine."""
+        option = self.instance.gpus[case.pool.gpu]
+        engine = with_engine(option.engine, dict(case.pool.engine))
+        limited = case.replica.kv_tokens is not None
+        policy = replace(EnginePolicy(), block_tokens=engine.block_tokens if limited else 1)
+        try:
+            policy.check(case.replica)
+        except ValueError as error:
+            raise ScenarioError([Problem(what=str(error), file="<fleet>", key=f"pools.{case.pool.name}")]) from error
+        return policy

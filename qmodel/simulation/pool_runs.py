@@ -1,0 +1,236 @@
+"""One pool of a fleet simulated long enough to measure it: warm-up before, company to the end behind."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from qmodel.evaluation import Evaluation, PoolCase
+from qmodel.simulation.fleet_engine import simulate_pool
+from qmodel.simulation.logs import PoolRun, RequestLog
+from qmodel.simulation.policies import EnginePolicy
+from qmodel.simulation.recorded import RecordedClass
+from qmodel.simulation.request_tables import RequestTable, draw_requests, table_from_arrays
+from qmodel.types import Fleet, FloatArray, IntArray, RequestClass
+
+__all__ = ["MOST_REQUESTS", "Demand", "MeasuredRun", "measured_requests", "run_pool"]
+
+MOST_REQUESTS = 50_000  # measured in one pool unless more are asked for
+_LEAST_REQUESTS = 10_000
+_BEYOND_PERCENTILE = 200  # measured requests beyond the largest percentile that a target asks for
+_FOR_A_MEAN = 4_000
+_RESIDENCES = 30.0  # the time measured, in mean completion times
+_WARM_SHARE = 0.1  # of the time measured
+_WARM_RESIDENCES = 3.0
+_MOST_WARM_SHARE, _MOST_COOL_SHARE = 0.3, 0.2  # of a recording, which has an end
+_COURSE_POINTS = 60
+_GROWTH_SHARE, _GROWTH_SIGMAS, _GROWTH_FACTOR = 0.02, 4.0, 1.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Demand:
+    """What comes to the pools of a fleet.
+
+    Attributes:
+        classes: request classes by name.
+        fleet: pools and routing.
+        recorded: recordings by class name, of the classes that have one.
+        replay: recorded requests come when they came; else they are drawn at random.
+    """
+
+    classes: Mapping[str, RequestClass]
+    fleet: Fleet
+    recorded: Mapping[str, RecordedClass]
+    replay: bool
+
+    def shares(self, pool: str) -> dict[str, float]:
+        """Share of each class that comes to a pool, of the classes that do."""
+        found = {
+            name: sum(path.share for path in self.fleet.routing.get(name, ()) if path.pools == (pool,))
+            for name in self.classes
+        }
+        return {name: share for name, share in found.items() if share > 0.0}
+
+    def replayed(self, pool: str) -> list[str]:
+        """Classes of a pool that a recording is replayed for."""
+        return [name for name in self.shares(pool) if self.replay and name in self.recorded]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class MeasuredRun:
+    """A simulated pool and which of its requests count.
+
+    Attributes:
+        run: all that happened.
+        measured: mask of the requests that arrived in the window, shape (n,).
+        stable: the number of requests present did not grow to the end.
+    """
+
+    run: PoolRun
+    measured: npt.NDArray[np.bool_]
+    stable: bool
+
+    def rows(self, cls: str) -> IntArray:
+        """The measured requests of one class."""
+        table = self.run.log.table
+        if cls not in table.classes:
+            return np.zeros(0, dtype=np.int64)
+        return np.flatnonzero(self.measured & (table.cls == table.classes.index(cls))).astype(np.int64)
+
+
+def measured_requests(demand: Demand, pool: str, predicted: Evaluation, requests: int | None) -> int:
+    """How many requests of a pool to measure.
+
+    Args:
+        demand: what comes.
+        pool: name of the pool.
+        predicted: tells how long requests stay.
+        requests: of the whole fleet, over the same time in every pool; None: enough for each target of the pool, so
+            200 requests beyond a percentile and 4,000 for a mean, for 30 mean completion times, at least 10,000 and
+            at most 50,000.
+    """
+    shares = demand.shares(pool)
+    rates = {name: demand.classes[name].rate_rps * share for name, share in shares.items()}
+    rate_rps = sum(rates.values())
+    if requests is not None:
+        whole_rps = sum(item.rate_rps for item in demand.classes.values())
+        return max(round(requests * rate_rps / whole_rps), 1)
+    wanted = [
+        (_FOR_A_MEAN if slo.p is None else _BEYOND_PERCENTILE / (1.0 - slo.p)) * rate_rps / rates[name]
+        for name in shares
+        for slo in demand.classes[name].slos
+    ]
+    mean_s, _ = _stay_s(predicted, pool)
+    return int(min(max(_LEAST_REQUESTS, *wanted, _RESIDENCES * mean_s * rate_rps), MOST_REQUESTS))
+
+
+def run_pool(
+    demand: Demand,
+    case: PoolCase,
+    *,
+    predicted: Evaluation,
+    requests: int | None,
+    seed: Sequence[int],
+    policy: EnginePolicy,
+) -> MeasuredRun:
+    """Simulate one pool.
+
+    The first tenth of the time, and at least three mean completion times, is warm-up. Requests keep coming after the
+    last one measured for as long as 99 % of requests stay, so that none is measured in a pool that runs empty. A
+    recording is taken as it is: its first part is warm-up, and its last part is not measured.
+
+    Args:
+        demand: what comes.
+        case: the pool, at the confidence in force.
+        predicted: tells how long requests stay.
+        requests: as for :func:`measured_requests`.
+        seed: of all draws.
+        policy: scheduling rules of the engines.
+    """
+    rng = np.random.default_rng(list(seed))
+    name = case.pool.name
+    count = measured_requests(demand, name, predicted, requests)
+    rate_rps = sum(demand.classes[cls].rate_rps * share for cls, share in demand.shares(name).items())
+    mean_s, late_s = _stay_s(predicted, name)
+    measure_s = count / rate_rps
+    warm_s, cool_s = max(_WARM_SHARE * measure_s, _WARM_RESIDENCES * mean_s), late_s
+    spans = [demand.recorded[cls].span_s for cls in demand.replayed(name)]
+    if spans:
+        total_s = min([*spans, warm_s + measure_s + cool_s])
+        warm_s, cool_s = min(warm_s, _MOST_WARM_SHARE * total_s), min(cool_s, _MOST_COOL_SHARE * total_s)
+        stop_s = total_s - cool_s
+    else:
+        stop_s = warm_s + measure_s
+        total_s = stop_s + cool_s
+    table = _table(demand, name, rng, total_s, seed[0])
+    run = simulate_pool(
+        table,
+        case.replica,
+        replicas=case.pool.replicas,
+        router=case.router,
+        policy=policy,
+        rng=rng,
+        window_s=(warm_s, stop_s),
+        grid_s=np.linspace(0.0, total_s, _COURSE_POINTS),
+    )
+    arrival_s = table.arrival_s
+    return MeasuredRun(
+        run=run, measured=(arrival_s >= warm_s) & (arrival_s < stop_s), stable=_is_stable(run.log, total_s)
+    )
+
+
+def _stay_s(predicted: Evaluation, pool: str) -> tuple[float, float]:
+    """Mean and 99th percentile of the longest completion time in a pool as predicted; 0 where it is not stable."""
+    rows = [row for row in predicted.latency if row.path == pool and row.metric == "completion"]
+    return max((row.mean_s or 0.0 for row in rows), default=0.0), max((row.p99_s or 0.0 for row in rows), default=0.0)
+
+
+def _table(demand: Demand, pool: str, rng: np.random.Generator, horizon_s: float, seed: int) -> RequestTable:
+    """The requests that come to a pool before ``horizon_s``."""
+    shares = demand.shares(pool)
+    recorded = {name: demand.recorded[name] for name in shares if name in demand.recorded}
+    streams = [demand.classes[name].stream(share) for name, share in shares.items() if name not in recorded]
+    parts = [draw_requests(streams, rng=rng, horizon_s=horizon_s)] if streams else []
+    for name, source in recorded.items():
+        if demand.replay:
+            which = _paths(demand, name, source, seed)
+            mine = np.isin(which, [k for k, path in enumerate(demand.fleet.routing[name]) if path.pools == (pool,)])
+            part = source.rows(np.flatnonzero(mine & (source.arrival_s < horizon_s)).astype(np.int64))
+        else:
+            part = source.poisson(demand.classes[name].rate_rps * shares[name], rng=rng, horizon_s=horizon_s)
+        parts.append(_as_table(name, part, demand.classes[name].priority))
+    return _merged(parts)
+
+
+def _paths(demand: Demand, cls: str, source: RecordedClass, seed: int) -> IntArray:
+    """The path of each recorded request; the same for every pool, so that each request goes to one."""
+    drawn = np.random.default_rng([seed, list(demand.classes).index(cls)]).random(len(source))
+    edges = np.cumsum([path.share for path in demand.fleet.routing[cls]])
+    return np.minimum(np.searchsorted(edges, drawn, side="right"), edges.size - 1).astype(np.int64)
+
+
+def _as_table(name: str, part: RecordedClass, priority: int) -> RequestTable:
+    return table_from_arrays(
+        part.arrival_s,
+        prompt=part.prompt,
+        output=part.output,
+        reasoning=part.reasoning,
+        priority=priority,
+        classes=(name,),
+    )
+
+
+def _merged(parts: Sequence[RequestTable]) -> RequestTable:
+    """Tables of different classes as one."""
+    if len(parts) == 1:
+        return parts[0]
+    starts = np.cumsum([0, *(len(part.classes) for part in parts)])
+
+    def column(name: str) -> FloatArray:
+        return np.concatenate([getattr(part, name) for part in parts])
+
+    return table_from_arrays(
+        column("arrival_s"),
+        cls=np.concatenate([part.cls + start for part, start in zip(parts, starts, strict=False)]),
+        classes=[name for part in parts for name in part.classes],
+        prompt=column("prompt"),
+        output=column("output"),
+        reasoning=column("reasoning"),
+        priority=column("priority"),
+    )
+
+
+def _is_stable(log: RequestLog, total_s: float) -> bool:
+    """Whether the number of requests present stopped to grow.
+
+    It has grown where the second half of the arrivals left far more of them behind than chance would.
+    """
+    arrival_s, taken = log.table.arrival_s, log.done
+    present = [int((taken & (arrival_s < at_s) & (log.completion_s > at_s)).sum()) for at_s in (total_s / 2.0, total_s)]
+    arrived = int((taken & (arrival_s >= total_s / 2.0)).sum())
+    least = max(_GROWTH_SHARE * arrived, _GROWTH_SIGMAS * math.sqrt(arrived))
+    return present[1] - present[0] <= least or present[1] <= _GROWTH_FACTOR * present[0]
