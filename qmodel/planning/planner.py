@@ -12,6 +12,7 @@ from qmodel.candidates import CandidateSet, ColumnSet, RefusedCandidate, columns
 from qmodel.evaluation import Evaluation, evaluate_fleet
 from qmodel.optimize import Choice, Diagnosis, SolverOptions, check_solver, choose, diagnose
 from qmodel.planning.assembly import PlannedPool, assemble, grown_for, pools_of
+from qmodel.planning.merging import merged
 from qmodel.planning.plans import Alternative, Plan, PriceRow, Status, Termination, Why
 from qmodel.planning.progress import Cancel, OnProgress, Progress
 from qmodel.planning.record import plan_inputs, versions
@@ -121,6 +122,9 @@ def _partial(found: ColumnSet) -> list[list[bool]]:
 def _planned(search: _Search, choice: Choice) -> Plan:
     instance, options = search.instance, search.options
     pools = pools_of(instance, choice.chosen, search.stock)
+    paid = sum(item.candidate.cost_usd_per_hour * item.replicas for item in pools)
+    if paid > choice.bound_usd_per_hour * (1.0 + options.mip_gap):
+        pools = merged(pools, search.candidates.candidates, search.stock)
     fleet = assemble(pools)
     result = evaluate_fleet(instance, fleet)
     cost = result.cost_usd_per_hour
