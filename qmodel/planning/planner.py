@@ -8,13 +8,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from qmodel.candidates import CandidateSet, ColumnSet, RefusedCandidate, columns_for_model, enumerate_candidates
-from qmodel.evaluation import Evaluation, evaluate_fleet
+from qmodel.candidates import CandidateSet, ColumnSet, columns_for_model, enumerate_candidates
+from qmodel.evaluation import evaluate_fleet
 from qmodel.optimize import Choice, Diagnosis, SolverOptions, check_solver, choose, diagnose
 from qmodel.planning.assembly import PlannedPool, assemble, grown_for, pools_of
 from qmodel.planning.merging import merged
-from qmodel.planning.plans import Alternative, Plan, PriceRow, Status, Termination, Why
+from qmodel.planning.plans import Plan, PriceRow, Status, Termination, Why
 from qmodel.planning.progress import Cancel, OnProgress, Progress
+from qmodel.planning.reasons import reasons
 from qmodel.planning.record import plan_inputs, versions
 from qmodel.planning.verification import verify
 from qmodel.problem import Instance, at_confidence, replica_of
@@ -22,8 +23,6 @@ from qmodel.types import Replica, RequestClass
 
 __all__ = ["plan_instance"]
 
-_CHEAPEST = "no cheaper fleet of these pools meets every target"
-_NEAREST = 3  # alternatives named per class
 _ROUNDING = 1e-6  # of a cost
 _LEAST_TIME_S = 0.05  # a second integer program gets at least this
 
@@ -147,7 +146,7 @@ def _planned(search: _Search, choice: Choice) -> Plan:
         slo=result.slo,
         latency=result.latency,
         prices=_price_rows(choice),
-        why=_why(search, choice, pools, result),
+        why=reasons(search.sets, search.candidates, pools, result.pools, in_time=choice.outcome != "time"),
         cost_at_p90_usd_per_hour=_cost_at_p90(instance, pools, cost),
         assumptions=result.assumptions,
         scenario=instance.scenario,
@@ -223,67 +222,6 @@ def _without_fleet(
 
 def _why_not(found: Diagnosis) -> Why:
     return Why(text=found.text, limit=found.limit, best=found.best, change=found.change)
-
-
-def _why(search: _Search, choice: Choice, pools: Sequence[PlannedPool], result: Evaluation) -> Why:
-    alternatives: list[Alternative] = []
-    for model, found in search.sets.items():
-        for name, least in found.least.items():
-            alternatives += _alternatives(name, found, least, pools)
-        alternatives += _refusals(search, model)
-    binding = "; ".join(f"{row.pool}: {row.binding}" for row in result.pools)
-    text = "the cheapest fleet found in time" if choice.outcome == "time" else _CHEAPEST
-    return Why(
-        text=f"{text}; what binds: {binding}",
-        alternatives=tuple(alternatives),
-    )
-
-
-def _alternatives(name: str, found: ColumnSet, least: Sequence[int], pools: Sequence[PlannedPool]) -> list[Alternative]:
-    serving = [item for item in pools if any(c.name == name for c in item.classes)]
-    chosen = {id(item.candidate) for item in serving}
-    paid = sum(item.candidate.cost_usd_per_hour * item.replicas for item in serving)
-    able = sorted(
-        (candidate.cost_usd_per_hour * count, candidate.label, count)
-        for candidate, count in zip(found.candidates, least, strict=True)
-        if count > 0 and id(candidate) not in chosen
-    )
-    unable = [
-        candidate
-        for candidate, count in zip(found.candidates, least, strict=True)
-        if not count and id(candidate) not in chosen
-    ]
-    rows = [
-        Alternative(
-            cls=name,
-            candidate=f"{label} x{count}",
-            cost_usd_per_hour=cost,
-            limit="dearer" if cost > paid * (1.0 + _ROUNDING) else "no dearer alone; the whole fleet decides",
-        )
-        for cost, label, count in able[:_NEAREST]
-    ]
-    rows += [
-        Alternative(
-            cls=name, candidate=candidate.label, cost_usd_per_hour=None, limit="misses a target at any count in stock"
-        )
-        for candidate in sorted(unable, key=lambda c: (c.cost_usd_per_hour, c.label))[: max(0, _NEAREST - len(rows))]
-    ]
-    return rows
-
-
-def _refusals(search: _Search, model: str) -> list[Alternative]:
-    """The refused layouts with the fewest GPUs, one per GPU type: what a reader would have tried first."""
-    nearest: dict[str, RefusedCandidate] = {}
-    ranked = sorted(search.candidates.refused_of(model), key=lambda r: (r.gpu, r.refusal.layout.gpus))
-    for item in ranked:
-        nearest.setdefault(item.gpu, item)
-    names = ", ".join(item.name for item in search.classes[model])
-    return [
-        Alternative(
-            cls=names, candidate=f"{gpu} {item.refusal.layout}", cost_usd_per_hour=None, limit=item.refusal.reason
-        )
-        for gpu, item in nearest.items()
-    ]
 
 
 def _price_rows(choice: Choice) -> tuple[PriceRow, ...]:
