@@ -179,10 +179,10 @@ def simulate(
     trace: Trace | str | Path | None = None,
     arrivals: Arrivals = "recorded",
 ) -> Simulation:
-    """Serve requests one by one by a given fleet, to contradict the predictions of :func:`evaluate` where they are wrong.
+    """Serve requests one by one by a given fleet: what can contradict the predictions of :func:`evaluate`.
 
-    Replicas, routers, shares and the confidence in force are those of the predictions. Classes arrive as Poisson streams;
-    a class that a trace feeds is replayed as it was recorded.
+    Replicas, routers, shares and the confidence in force are those of the predictions. Classes arrive as Poisson
+    streams; a class that a trace feeds is replayed as it was recorded.
 
     Args:
         scenario: a loaded scenario, or what :func:`load_scenario` takes.
@@ -195,8 +195,8 @@ def simulate(
         arrivals: ``recorded``: recorded requests come when they came; ``poisson``: the same requests at random times.
 
     Returns:
-        Every number with its prediction and its 95 % confidence interval, and for every target whether it is met, missed
-        or not decided.
+        Every number with its prediction and its 95 % confidence interval, and for every target whether it is met,
+        missed or not decided.
 
     Raises:
         ScenarioError: for a scenario, fleet or trace that cannot be used.
@@ -250,8 +250,8 @@ def check_plan(
         The plan, grown where it had to be, and the simulation of it.
 
     Raises:
-        ScenarioError: for a scenario or trace that cannot be used.
-        ValueError: naming an argument that is out of range; a plan without a fleet, or of another scenario.
+        ScenarioError: for a scenario or trace that cannot be used, or a plan of another scenario.
+        ValueError: naming an argument that is out of range, such as a plan without a fleet.
 
     Example:
         >>> import qmodel as qm

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Growth", "PlanCheck", "checked_plan"]
 
+_LONGER = 4.0  # times as many requests where a target is not decided
 _ROUNDING = 1e-6  # of a gap, as where plans are made
 
 
@@ -63,7 +64,7 @@ class PlanCheck:
 
     @property
     def verdict(self) -> Decision:
-        """``missed`` where a target is missed, ``met`` where all are met, each with confidence; else ``not decided``."""
+        """``missed`` where a target is, ``met`` where all are, each with confidence; else ``not decided``."""
         if self.simulation.missed:
             return "missed"
         return "met" if self.simulation.decided else "not decided"
@@ -87,6 +88,8 @@ class PlanCheck:
 def checked_plan(plan: Plan, simulator: FleetSimulator, *, most_added: int = 8) -> PlanCheck:
     """Simulate a plan; add a replica to each pool that misses a target, and look again.
 
+    A pool with a target that is neither met nor missed is simulated once more with four times as many requests.
+
     Args:
         plan: with a fleet.
         simulator: of the scenario that was planned.
@@ -102,16 +105,20 @@ def checked_plan(plan: Plan, simulator: FleetSimulator, *, most_added: int = 8) 
     if most_added < 0:
         raise ValueError(f"most_added must be at least 0 (got {most_added})")
     fleet, reasons, left, stopped = plan.fleet, dict[str, str](), most_added, ""
+    longer: dict[str, float] = {}
     runs = simulator.runs(fleet)
     simulation = tabulate(runs, assumptions=simulator.assumptions)
-    while missed := _missed(simulation):
+    while True:
+        missed = _missed(simulation)
         grown, stopped = _grown(fleet, missed, _stock(simulator.instance), left)
-        if grown is fleet:
-            break
         changed = [name for name, pool in grown.pools.items() if pool.replicas != fleet.pools[name].replicas]
+        open_pools = [name for name in _undecided(simulation) if name not in longer and not runs.demand.replayed(name)]
+        if not changed and not open_pools:
+            break
+        longer |= dict.fromkeys(open_pools, _LONGER)
         reasons = {name: missed[name] for name in changed} | reasons
         left -= len(changed)
-        fleet, runs = grown, simulator.runs(grown, known=runs, again=changed)
+        fleet, runs = grown, simulator.runs(grown, known=runs, again={*changed, *open_pools}, longer=longer)
         simulation = tabulate(runs, assumptions=simulator.assumptions)
     growth = tuple(
         Growth(
@@ -140,6 +147,12 @@ def _missed(simulation: Simulation) -> dict[str, str]:
     return found
 
 
+def _undecided(simulation: Simulation) -> list[str]:
+    """Pools in which it takes more requests to decide a target."""
+    rows = [row for row in simulation.slo if row.decision == "not decided" and row.path != "fleet"]
+    return list(dict.fromkeys(row.path for row in rows))
+
+
 def _miss(row: SimulatedSloRow) -> str:
     name = f"{row.metric} {row.stat} of {row.cls}"
     if row.simulated_s is None:
@@ -148,9 +161,7 @@ def _miss(row: SimulatedSloRow) -> str:
     return f"{name} was {row.simulated_s:.3g} s, predicted {predicted}, target {row.target_s:g} s"
 
 
-def _grown(
-    fleet: Fleet, missed: Mapping[str, str], stock: Mapping[str, int | None], left: int
-) -> tuple[Fleet, str]:
+def _grown(fleet: Fleet, missed: Mapping[str, str], stock: Mapping[str, int | None], left: int) -> tuple[Fleet, str]:
     """The fleet with one more replica in each missed pool that stock allows, and why not in all of them."""
     pools, used, stopped = dict(fleet.pools), dict(fleet.gpus), ""
     for name in missed:

@@ -15,7 +15,7 @@ from qmodel.planning.assembly import PlannedPool, assemble, grown_for, pools_of
 from qmodel.planning.merging import merged
 from qmodel.planning.plans import Plan, PriceRow, Status, Termination, Why
 from qmodel.planning.progress import Cancel, OnProgress, Progress
-from qmodel.planning.reasons import reasons
+from qmodel.planning.rationale import reasons
 from qmodel.planning.record import plan_inputs, versions
 from qmodel.planning.verification import verify
 from qmodel.problem import Instance, at_confidence, replica_of
