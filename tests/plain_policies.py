@@ -338,10 +338,9 @@ def plain_pool(
     events: list[tuple[float, str, object]] = [(item.arrival_s, "arrive", item) for item in everyone]
     events += [(time_s, "count", count) for time_s, count in availability.counts]
     for outage in availability.outages:
-        if outage.replica < size:
-            events.append((max(outage.down_s - availability.notice_s, 0.0), "notice", outage))
-            events.append((outage.down_s, "down", outage))
-            events.append((outage.up_s, "up", outage))
+        events.append((max(outage.down_s - availability.notice_s, 0.0), "notice", outage))
+        events.append((outage.down_s, "down", outage))
+        events.append((outage.up_s, "up", outage))
     for index in range(replicas):
         serve_from(index, 0.0)
     while events or any(e.running or e.waiting for e in engines):
@@ -401,8 +400,6 @@ def plain_pool(
             else:
                 del away[outage.replica]
                 serve_from(outage.replica, time_s)
-                if outage.replica >= wanted:
-                    ready_s[outage.replica] = math.inf
                 rehome(time_s)
             for item in moved:
                 route(item, time_s)

@@ -15,7 +15,7 @@ from qmodel.types import FloatArray, IntArray, Metric, Replica, RequestClass, Ro
 
 __all__ = ["Frontier", "feasible_at", "frontier", "least_counts", "optimistic_loads", "unit_loads"]
 
-_COARSE = (1e-4, 0.35, 0.65, 0.85, 0.97)  # of the largest stable load; the first is zero load: prefill alone may miss
+_COARSE = (1e-4, 0.45, 0.75, 0.93)  # of the largest stable load; the first is zero load: prefill alone may miss
 _NO_LOAD = 1e-6  # share of the demand at which only the hardware speaks
 _STEPS = 14  # at most; smooth predictions take four or five
 _TIGHT = 0.002  # relative width at which an interval is narrow enough
@@ -41,6 +41,17 @@ def unit_loads(candidates: Sequence[Candidate], classes: Sequence[RequestClass])
     return np.asarray(utilisation([item.replica for item in candidates], streams, ones.astype(int), ones), dtype=float)
 
 
+def _reached(
+    candidates: Sequence[Candidate], classes: Sequence[RequestClass], counts: IntArray, loads: FloatArray
+) -> FloatArray:
+    """As :func:`feasible_at`, with full predictions: near the crossing the screen settles little."""
+    worst = np.empty(len(candidates))
+    for router in sorted({item.router for item in candidates}):
+        rows = np.flatnonzero([item.router == router for item in candidates])
+        worst[rows] = _worst_ratios(_take(candidates, rows), classes, counts[rows], loads[rows], router)
+    return worst
+
+
 def optimistic_loads(candidates: Sequence[Candidate], classes: Sequence[RequestClass]) -> FloatArray:
     """Replicas that the whole demand of the classes takes at the very least, shape (J,); infinite: none can serve.
 
@@ -59,13 +70,23 @@ def feasible_at(
         rows = np.flatnonzero([item.router == router for item in candidates])
         engines = [item.replica for item in _take(candidates, rows)]
         found = _mean_tpot_ratios(engines, classes, counts[rows], loads[rows], router)
-        left = np.flatnonzero(found <= 1.0)
-        if left.size:
-            shares, some = [1.0] * len(classes), [engines[index] for index in left.tolist()]
-            ratios = slo_ratios(some, classes, shares, counts[rows][left], loads[rows][left], router)
-            found[left] = ratios.max(axis=1)
+        left = rows[found <= 1.0]
         worst[rows] = found
+        if left.size:
+            worst[left] = _worst_ratios(_take(candidates, left), classes, counts[left], loads[left], router)
     return worst
+
+
+def _worst_ratios(
+    candidates: Sequence[Candidate],
+    classes: Sequence[RequestClass],
+    counts: IntArray,
+    loads: FloatArray,
+    router: Router,
+) -> FloatArray:
+    """Worst prediction over target of each case, all with one router, shape (C,)."""
+    engines = [item.replica for item in candidates]
+    return np.asarray(slo_ratios(engines, classes, [1.0] * len(classes), counts, loads, router).max(axis=1))
 
 
 def _mean_tpot_ratios(
@@ -168,7 +189,7 @@ def _narrowed(
         chord = np.isfinite(right[rows]) & ~slow[rows]
         share = np.where(chord, left[rows] / np.where(chord, left[rows] - right[rows], 1.0), 0.5)
         guess = low[rows] + width * np.clip(share, 0.01, 0.99)
-        reached = np.log(feasible_at(_take(candidates, rows), classes, sizes[rows], guess))
+        reached = np.log(_reached(_take(candidates, rows), classes, sizes[rows], guess))
         met = reached <= 0.0
         good, bad = rows[met], rows[~met]
         right[good] = np.where(side[good] == -1, right[good] / 2.0, right[good])

@@ -13,6 +13,7 @@ from qmodel.cli.failures import INTERRUPTED, say
 from qmodel.cli.fleet_verbs import capacity_command, evaluate_command
 from qmodel.cli.look_verbs import catalog_command, schema_command, validate_command
 from qmodel.cli.plan_verbs import explain_command, plan_command
+from qmodel.cli.simulate_verb import simulate_command
 from qmodel.cli.trace_verbs import trace_app
 
 __all__ = ["app", "main"]
@@ -29,6 +30,7 @@ app.command("plan")(plan_command)
 app.command("validate")(validate_command)
 app.command("evaluate")(evaluate_command)
 app.command("capacity")(capacity_command)
+app.command("simulate")(simulate_command)
 app.command("compare")(compare_command)
 app.command("explain")(explain_command)
 app.command("catalog")(catalog_command)

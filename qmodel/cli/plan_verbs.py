@@ -14,13 +14,16 @@ from qmodel.cli.failures import BAD_INPUT, DONE, INFEASIBLE, NO_PLAN, guarded, s
 from qmodel.cli.inputs import open_scenario, planned, solver_options
 from qmodel.cli.options import OutputFormat
 from qmodel.cli.output import Answer, Rows, check_target, deliver
+from qmodel.cli.progress import progress_line
+from qmodel.cli.simulating import Requests, Seed, simulation_rows
 
 if TYPE_CHECKING:
-    from qmodel.planning import Plan
+    from qmodel.planning import Plan, PlanCheck
 
 __all__ = ["explain_command", "plan_code", "plan_command"]
 
 PLAN_TABLES = ("pools", "slo", "latency", "routing", "prices")
+CHECK_TABLES = {"simulated_slo": "slo", "simulated_pools": "pools", "simulated_latency": "latency"}
 
 
 @guarded(outcome="Nothing was planned.")
@@ -34,20 +37,35 @@ def plan_command(
     table: options.Table = None,
     require_slo: options.RequireSlo = False,
     reproducible: options.Reproducible = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="Simulate the plan, and grow it where a target is missed.")
+    ] = False,
+    seed: Seed = 1,
+    requests: Requests = None,
     solver: options.SolverName = "highs",
     mip_gap: options.MipGap = 0.005,
     time_limit: options.TimeLimit = 30.0,
     debug: options.Debug = False,
 ) -> int:
     """Find the cheapest fleet that meets every target."""
-    check_target(out, table, format_, PLAN_TABLES)
+    import qmodel
+
+    check_target(out, table, format_, (*PLAN_TABLES, *(CHECK_TABLES if check else ())))
     choice = solver_options(solver, mip_gap, time_limit)
-    plan = planned(open_scenario(scenario, apply=apply, settings=set_, catalog=catalog), choice, doing="planning")
-    answer = _plan_answer(plan, reproducible)
+    loaded = open_scenario(scenario, apply=apply, settings=set_, catalog=catalog)
+    plan = planned(loaded, choice, doing="planning")
+    checked = None
+    if check and plan.fleet is not None:
+        with progress_line("simulating the plan"):
+            checked = qmodel.check_plan(loaded, plan, seed=seed, requests=requests)
+        plan = checked.plan
+    answer = _plan_answer(plan, reproducible, checked)
     if plan.fleet is None:
         _tell_no_plan(plan, format_, out)
         out = None
     deliver(answer, fmt=format_, out=out, table=table)
+    if require_slo and checked is not None and checked.verdict == "missed":
+        return INFEASIBLE
     return plan_code(plan, require_slo)
 
 
@@ -102,8 +120,8 @@ def _tell_no_plan(plan: Plan, fmt: OutputFormat, out: Path | None) -> None:
         say(f"no plan, so {out} was not written")
 
 
-def _plan_answer(plan: Plan, reproducible: bool) -> Answer:
-    from qmodel.report import TABLE_COLUMNS, plan_page
+def _plan_answer(plan: Plan, reproducible: bool, checked: PlanCheck | None) -> Answer:
+    from qmodel.report import TABLE_COLUMNS, check_blocks, plan_page
 
     def rows(name: str) -> Rows:
         records = (
@@ -111,10 +129,14 @@ def _plan_answer(plan: Plan, reproducible: bool) -> Answer:
         )
         return records, TABLE_COLUMNS[name]
 
+    tables = {name: partial(rows, name) for name in PLAN_TABLES}
+    if checked is None:
+        return Answer(data=lambda: plan.to_dict(reproducible=reproducible), page=lambda: plan_page(plan), tables=tables)
     return Answer(
-        data=lambda: plan.to_dict(reproducible=reproducible),
-        page=lambda: plan_page(plan),
-        tables={name: partial(rows, name) for name in PLAN_TABLES},
+        data=lambda: {**plan.to_dict(reproducible=reproducible), "check": checked.to_dict()},
+        page=lambda: (*plan_page(plan), *check_blocks(checked)),
+        tables=tables
+        | {name: partial(simulation_rows, checked.simulation, table) for name, table in CHECK_TABLES.items()},
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -15,8 +16,8 @@ from qmodel.cli.inputs import open_scenario, planned, solver_options
 from qmodel.cli.options import OutputFormat
 from qmodel.cli.output import Answer, Rows, check_target, deliver
 from qmodel.cli.plan_verbs import plan_code
-from qmodel.cli.simulating import Requests, Seed, in_words, simulation_rows
-from qmodel.errors import Problem, ScenarioError
+from qmodel.cli.progress import progress_line
+from qmodel.cli.simulating import Requests, Seed, simulation_rows
 
 if TYPE_CHECKING:
     from qmodel.planning import Plan
@@ -50,7 +51,7 @@ def simulate_command(
     seed: Seed = 1,
     requests: Requests = None,
     replications: Annotated[
-        int, typer.Option("--replications", metavar="N", help="Independent runs, each so long.")
+        int, typer.Option("--replications", metavar="N", min=1, help="Independent runs, each so long.")
     ] = 1,
     apply: options.Apply = None,
     set_: options.Set = None,
@@ -83,7 +84,7 @@ def simulate_command(
             deliver(_no_fleet_answer(plan), fmt=format_, table=table)
             return plan_code(plan, False)
         pools, title = plan.fleet, f"The planned fleet of {scenario}, simulated"
-    with in_words():
+    with progress_line("simulating"):
         found = qmodel.simulate(
             loaded,
             pools,
@@ -106,3 +107,18 @@ def _answer(found: Simulation, title: str) -> Answer:
         page=lambda: simulation_page(found, title=title),
         tables={name: partial(simulation_rows, found, name) for name in SIMULATION_TABLES},
     )
+
+
+def _no_fleet_answer(plan: Plan) -> Answer:
+    from qmodel.report import Lines, no_plan_lines, simulation_columns
+    from qmodel.simulation import SIMULATION_TABLES
+
+    return Answer(
+        data=lambda: {"requests": 0, **{name: [] for name in SIMULATION_TABLES}, "why": asdict(plan.why)},
+        page=lambda: (Lines(lines=no_plan_lines(plan)),),
+        tables={name: partial(_no_rows, simulation_columns(name)) for name in SIMULATION_TABLES},
+    )
+
+
+def _no_rows(columns: tuple[str, ...]) -> Rows:
+    return [], columns

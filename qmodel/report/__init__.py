@@ -5,6 +5,7 @@ from qmodel.report.machine_text import TABLE_COLUMNS, csv_text, json_text, plain
 from qmodel.report.number_text import decimal_text, money_text, month_text, percent_text, seconds_text, usd_text
 from qmodel.report.pages import capacity_page, evaluation_page, no_plan_lines, plan_page
 from qmodel.report.row_tables import gpus_by_type
+from qmodel.report.simulation_pages import check_blocks, simulation_columns, simulation_page
 
 __all__ = [
     "TABLE_COLUMNS",
@@ -16,6 +17,7 @@ __all__ = [
     "Lines",
     "TextTable",
     "capacity_page",
+    "check_blocks",
     "csv_text",
     "decimal_text",
     "evaluation_page",
@@ -29,5 +31,7 @@ __all__ = [
     "plan_page",
     "render_text",
     "seconds_text",
+    "simulation_columns",
+    "simulation_page",
     "usd_text",
 ]

@@ -72,7 +72,7 @@ class FleetSimulator:
 
         Raises:
             ValueError: naming the argument that is out of range.
-            ScenarioError: a trace that cannot be used.
+            ScenarioError: a trace that cannot be used, or replications of what happened once.
         """
         if seed < 0:
             raise ValueError(f"seed must be at least 0 (got {seed})")
@@ -89,9 +89,9 @@ class FleetSimulator:
         else:
             recorded = recorded_by_scenario(scenario)
         if replications > 1 and recorded and arrivals == "recorded":
-            raise ValueError(
-                f"replications must be 1 where a trace is replayed (got {replications}): it can be replayed once only"
-            )
+            what = f"must be 1 where a trace is replayed (got {replications}): it happened once"
+            hint = "ask for poisson arrivals to draw from it again and again"
+            raise ScenarioError([Problem(what=what, file="<arguments>", key="replications", hint=hint)])
         return cls(
             instance=instance,
             recorded=recorded,
@@ -102,13 +102,21 @@ class FleetSimulator:
             notes=notes,
         )
 
-    def runs(self, fleet: Fleet, *, known: FleetRuns | None = None, again: Collection[str] = ()) -> FleetRuns:
+    def runs(
+        self,
+        fleet: Fleet,
+        *,
+        known: FleetRuns | None = None,
+        again: Collection[str] = (),
+        longer: Mapping[str, float] | None = None,
+    ) -> FleetRuns:
         """Simulate a fleet.
 
         Args:
             fleet: pools and routing.
             known: the runs of another fleet, taken over for all pools but those in ``again``.
             again: pools to simulate.
+            longer: by pool, how many times as many requests are measured; what is replayed stays as it is.
 
         Raises:
             ScenarioError: for a fleet that cannot be used, as when it is evaluated.
@@ -128,6 +136,7 @@ class FleetSimulator:
             policies={name: self._policy(case) for name, case in cases.items()},
             known=known,
             again=again,
+            longer=longer,
         )
 
     @property

@@ -76,13 +76,17 @@ def simulate_pool(
     from_s, to_s = window_s or (0.0, until_s)
     if not 0.0 <= from_s < to_s:
         raise ValueError(f"window_s must be two ascending times from 0 on (got {window_s})")
+    availability = availability or Availability()
+    beyond = [outage.replica for outage in availability.outages if outage.replica >= availability.most(replicas)]
+    if beyond:
+        raise ValueError(f"outages must name replicas below {availability.most(replicas)} (got {beyond[0]})")
     fleet = _Fleet(
         table,
         replica,
         replicas=replicas,
         dispatcher=Dispatcher(router, rng or np.random.default_rng(0)),
         policy=policy,
-        availability=availability or Availability(),
+        availability=availability,
         meter_arguments=(from_s, to_s, grid_s),
     )
     fleet.serve(until_s)
@@ -122,7 +126,7 @@ class _Fleet:
         self.now_s = 0.0
         self._wanted = replicas
         self._served_since = [0.0] * len(self.engines)
-        self._starting = [index >= replicas for index in range(len(self.engines))]  # not there, or not ready yet
+        self._ready_s = [0.0 if index < replicas else _INF for index in range(len(self.engines))]  # there from then on
         self._down = [False] * len(self.engines)
         self._leaving = [False] * len(self.engines)  # notice was given
         self._open = self.engines[:replicas]  # those that take requests
@@ -134,10 +138,9 @@ class _Fleet:
         for time_s, count in availability.counts:
             self._at(time_s, "count", count)
         for outage in availability.outages:
-            if outage.replica < len(self.engines):
-                self._at(max(outage.down_s - availability.notice_s, 0.0), "notice", outage)
-                self._at(outage.down_s, "down", outage)
-                self._at(outage.up_s, "up", outage)
+            self._at(max(outage.down_s - availability.notice_s, 0.0), "notice", outage)
+            self._at(outage.down_s, "down", outage)
+            self._at(outage.up_s, "up", outage)
         for index in range(replicas):
             self._serve_from(index, 0.0)
 
@@ -172,7 +175,8 @@ class _Fleet:
             engine.stop(until_s)
             for job in (*engine.running, *engine.waiting):
                 self.book.record(job, UNFINISHED)
-        for job in self._homeless:
+        coming_back = [subject for _, _, _, subject in self._events if isinstance(subject, Job)]
+        for job in (*self._homeless, *coming_back):
             self.book.record(job, UNFINISHED)
         self.now_s = self.book.end_s if until_s == _INF else until_s
 
@@ -236,22 +240,20 @@ class _Fleet:
             self.engines[subject].advance(time_s)
         elif kind == "count":
             self._recount(time_s, subject)
-        elif kind == "ready" and subject < self._wanted and self._starting[subject] and not self._down[subject]:
-            self._starting[subject] = False
+        elif time_s == self._ready_s[subject]:  # else it was sent away while it started
             self._serve_from(subject, time_s)
-            self._reopen()
+            self._reopen(time_s)
 
     def _recount(self, time_s: float, count: int) -> None:
         """Want ``count`` replicas from now on."""
         for index in range(self._wanted, count):
             engine = self.engines[index]
             engine.advance(time_s)
-            if not engine.running and not engine.waiting:
-                self._starting[index] = True
-            if self._starting[index]:
-                self._at(time_s + self._availability.startup_s, "ready", index)
+            if not engine.in_system:
+                self._ready_s[index] = time_s + self._availability.startup_s
+                self._at(self._ready_s[index], "ready", index)
         self._wanted = count
-        self._reopen()
+        self._reopen(time_s)
 
     def _outage(self, time_s: float, kind: _Event, outage: Outage) -> None:
         """Last checkpoint, notice, loss or return of one replica."""
@@ -270,11 +272,10 @@ class _Fleet:
             moved = engine.clear(time_s)
         else:
             self._down[index] = self._leaving[index] = False
-            self._starting[index] = index >= self._wanted
             self._serve_from(index, time_s)
         if self._dispatcher.looks_at_state:
             self._wake(index)
-        self._reopen()
+        self._reopen(time_s)
         for job in moved:
             self._route(job, time_s)
 
@@ -294,12 +295,12 @@ class _Fleet:
         since_s = self._served_since[outage.replica]
         return since_s + math.floor((outage.down_s - since_s) / every_s) * every_s
 
-    def _reopen(self) -> None:
+    def _reopen(self, time_s: float) -> None:
         """Find the replicas that take requests."""
         self._open = [
             engine
             for engine in self.engines[: self._wanted]
-            if not (self._starting[engine.index] or self._down[engine.index] or self._leaving[engine.index])
+            if self._ready_s[engine.index] <= time_s and not (self._down[engine.index] or self._leaving[engine.index])
         ]
 
 

@@ -9,7 +9,7 @@ from typing import Literal
 
 from qmodel.evaluation import Evaluation, PoolCase, assess
 from qmodel.problem import at_confidence
-from qmodel.simulation.length_buckets import bucket_rows, fairness_row
+from qmodel.simulation.length_buckets import Served, bucket_rows, fairness_row
 from qmodel.simulation.policies import EnginePolicy
 from qmodel.simulation.pool_runs import Demand, MeasuredRun, run_pool
 from qmodel.simulation.results import (
@@ -27,7 +27,7 @@ __all__ = ["FleetRuns", "simulate_pools", "tabulate"]
 
 _TOLERANCE = 1e-9  # of a target, as in the predictions
 _LEVELS = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
-_MANY_RESIDENCES = 10.0
+_FEW_RESIDENCES, _MANY_RESIDENCES = 2.0, 10.0
 
 Parts = list[tuple[float, Sample]]
 
@@ -62,6 +62,7 @@ def simulate_pools(
     policies: Mapping[str, EnginePolicy] | None = None,
     known: FleetRuns | None = None,
     again: Collection[str] = (),
+    longer: Mapping[str, float] | None = None,
 ) -> FleetRuns:
     """Simulate every pool of a fleet.
 
@@ -78,6 +79,7 @@ def simulate_pools(
         policies: scheduling rules by pool name; those of the closed forms by default.
         known: an earlier result with the same demand, from which pools are taken over, except
         again: those that are simulated anew.
+        longer: by pool, how many times as many requests are measured.
     """
     level = "p90" if confidence == "p90" else "nominal"
     cases = {name: replace(case, replica=at_confidence(case.replica, level)) for name, case in cases.items()}
@@ -96,6 +98,7 @@ def simulate_pools(
                     requests=requests,
                     seed=(seed, index, number),
                     policy=policy,
+                    times=(longer or {}).get(name, 1.0),
                 )
                 for number in range(replications)
             )
@@ -110,7 +113,8 @@ def tabulate(fleet: FleetRuns, *, assumptions: Sequence[str] = ()) -> Simulation
         assumptions: sentences to hand on.
     """
     classes = fleet.demand.classes
-    buckets = {name: bucket_rows(name, _with_shares(fleet, name), fleet.cases) for name in classes}
+    served = {name: _with_shares(fleet, name) for name in classes}
+    buckets = {name: bucket_rows(name, pools, fleet.cases) for name, pools in served.items() if _all_stable(pools)}
     return Simulation(
         fleet=fleet.demand.fleet,
         pools=tuple(_pool_row(fleet, name) for name in fleet.runs),
@@ -118,9 +122,7 @@ def tabulate(fleet: FleetRuns, *, assumptions: Sequence[str] = ()) -> Simulation
         slo=tuple(_slo_rows(fleet)),
         latency=tuple(_latency_rows(fleet)),
         buckets=tuple(row for rows in buckets.values() for row in rows),
-        fairness=tuple(
-            fairness_row(name, _with_shares(fleet, name), fleet.cases, rows) for name, rows in buckets.items() if rows
-        ),
+        fairness=tuple(fairness_row(name, served[name], fleet.cases, rows) for name, rows in buckets.items() if rows),
         course=tuple(_course_rows(fleet)),
         confidence=fleet.confidence,
         cost_usd_per_hour=fleet.predicted.cost_usd_per_hour,
@@ -129,10 +131,14 @@ def tabulate(fleet: FleetRuns, *, assumptions: Sequence[str] = ()) -> Simulation
     )
 
 
-def _with_shares(fleet: FleetRuns, cls: str) -> dict[str, tuple[float, tuple[MeasuredRun, ...]]]:
+def _with_shares(fleet: FleetRuns, cls: str) -> Served:
     """Share and runs of every pool that serves a class."""
     found = {name: fleet.demand.shares(name).get(cls, 0.0) for name in fleet.runs}
     return {name: (share, fleet.runs[name]) for name, share in found.items() if share > 0.0}
+
+
+def _all_stable(pools: Served) -> bool:
+    return all(run.stable for _, runs in pools.values() for run in runs)
 
 
 def _slo_rows(fleet: FleetRuns) -> list[SimulatedSloRow]:
@@ -186,7 +192,7 @@ def _estimate(fleet: FleetRuns, cls: str, path: str, metric: str, p: float | Non
     pools = _with_shares(fleet, cls)
     if path != "fleet":
         pools = {path: (1.0, pools[path][1])}
-    if not all(run.stable for _, runs in pools.values() for run in runs):
+    if not _all_stable(pools):
         return None
     parts: Parts = []
     for share, runs in pools.values():
@@ -264,15 +270,25 @@ def _notes(fleet: FleetRuns) -> list[str]:
             notes.append(f"pool {name}: the number of requests present grew to the end of the simulation")
         if row.refused:
             notes.append(f"pool {name}: {row.refused} requests fit into no replica; no latency counts them")
-        track = runs[0].run.track
-        stays_s = [
-            item.mean_s or 0.0 for item in fleet.predicted.latency if item.path == name and item.metric == "completion"
-        ]
-        if track.to_s - track.from_s < _MANY_RESIDENCES * max(stays_s, default=0.0):
-            notes.append(
-                f"pool {name}: {track.to_s - track.from_s:.4g} s were measured, less than ten mean completion times;"
-                " intervals may be too narrow, more requests widen their ground"
-            )
+        notes += _length_notes(name, runs[0], fleet.predicted)
+    return notes
+
+
+def _length_notes(pool: str, run: MeasuredRun, predicted: Evaluation) -> list[str]:
+    """Whether a run was too short for its requests."""
+    rows = [row for row in predicted.latency if row.path == pool and row.metric == "completion"]
+    mean_s = max((row.mean_s or 0.0 for row in rows), default=0.0)
+    track, notes = run.run.track, []
+    if run.warm_s < _FEW_RESIDENCES * mean_s:
+        notes.append(
+            f"pool {pool}: the warm-up of {run.warm_s:.4g} s is less than two mean completion times;"
+            " the pool may not have been full, so latencies are optimistic"
+        )
+    if track.to_s - track.from_s < _MANY_RESIDENCES * mean_s:
+        notes.append(
+            f"pool {pool}: {track.to_s - track.from_s:.4g} s were measured, less than ten mean completion times;"
+            " the intervals may be too narrow, ask for more requests"
+        )
     return notes
 
 

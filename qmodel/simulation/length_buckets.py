@@ -13,9 +13,9 @@ from qmodel.simulation.pool_runs import MeasuredRun
 from qmodel.simulation.results import BucketRow, FairnessRow
 from qmodel.types import FloatArray, IntArray, Replica
 
-__all__ = ["alone_s", "bucket_rows", "fairness_row"]
+__all__ = ["Served", "alone_s", "bucket_rows", "fairness_row"]
 
-Served = Mapping[str, tuple[float, tuple[MeasuredRun, ...]]]
+Served = Mapping[str, tuple[float, tuple[MeasuredRun, ...]]]  # share of a class and the runs, by pool
 _EDGES = (0.5, 0.9)  # quantiles of the output
 _NAMES = ("up to p50", "p50 to p90", "above p90")
 
@@ -47,6 +47,8 @@ def alone_s(replica: Replica, prompt: IntArray, output: IntArray) -> FloatArray:
 
 def bucket_rows(cls: str, served: Served, cases: Mapping[str, PoolCase]) -> tuple[BucketRow, ...]:
     """One row per range of output lengths; empty where nothing was completed.
+
+    Every pool must be stable: where a queue grows, latencies tell how long was simulated, and nothing else.
 
     Args:
         cls: class name.

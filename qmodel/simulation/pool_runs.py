@@ -27,6 +27,7 @@ _RESIDENCES = 30.0  # the time measured, in mean completion times
 _WARM_SHARE = 0.1  # of the time measured
 _WARM_RESIDENCES = 3.0
 _MOST_WARM_SHARE, _MOST_COOL_SHARE = 0.3, 0.2  # of a recording, which has an end
+_MOST_AROUND = 200_000  # requests before and after the measured ones
 _COURSE_POINTS = 60
 _GROWTH_SHARE, _GROWTH_SIGMAS, _GROWTH_FACTOR = 0.02, 4.0, 1.5
 
@@ -67,12 +68,16 @@ class MeasuredRun:
     Attributes:
         run: all that happened.
         measured: mask of the requests that arrived in the window, shape (n,).
-        stable: the number of requests present did not grow to the end.
+        stable: the number of requests present did not grow to the end, or did so in a recording whose mean load the
+            pool carries.
+        warm_s, end_s: when the window begins, and when the last requests come.
     """
 
     run: PoolRun
     measured: npt.NDArray[np.bool_]
     stable: bool
+    warm_s: float
+    end_s: float
 
     def rows(self, cls: str) -> IntArray:
         """The measured requests of one class."""
@@ -116,6 +121,7 @@ def run_pool(
     requests: int | None,
     seed: Sequence[int],
     policy: EnginePolicy,
+    times: float = 1.0,
 ) -> MeasuredRun:
     """Simulate one pool.
 
@@ -130,15 +136,19 @@ def run_pool(
         requests: as for :func:`measured_requests`.
         seed: of all draws.
         policy: scheduling rules of the engines.
+        times: how many times as many requests are measured.
     """
     rng = np.random.default_rng(list(seed))
     name = case.pool.name
     count = measured_requests(demand, name, predicted, requests)
     rate_rps = sum(demand.classes[cls].rate_rps * share for cls, share in demand.shares(name).items())
     mean_s, late_s = _stay_s(predicted, name)
-    measure_s = count / rate_rps
-    warm_s, cool_s = max(_WARM_SHARE * measure_s, _WARM_RESIDENCES * mean_s), late_s
     spans = [demand.recorded[cls].span_s for cls in demand.replayed(name)]
+    measure_s = min([times * count / rate_rps, *spans])
+    warm_s, cool_s = max(_WARM_SHARE * measure_s, _WARM_RESIDENCES * mean_s), late_s
+    around = (warm_s + cool_s) * rate_rps
+    if around > _MOST_AROUND:
+        warm_s, cool_s = warm_s * _MOST_AROUND / around, cool_s * _MOST_AROUND / around
     if spans:
         total_s = min([*spans, warm_s + measure_s + cool_s])
         warm_s, cool_s = min(warm_s, _MOST_WARM_SHARE * total_s), min(cool_s, _MOST_COOL_SHARE * total_s)
@@ -159,7 +169,11 @@ def run_pool(
     )
     arrival_s = table.arrival_s
     return MeasuredRun(
-        run=run, measured=(arrival_s >= warm_s) & (arrival_s < stop_s), stable=_is_stable(run.log, total_s)
+        run=run,
+        measured=(arrival_s >= warm_s) & (arrival_s < stop_s),
+        stable=not _grew(run.log, total_s) or bool(spans and _carries_its_mean(predicted, name)),
+        warm_s=warm_s,
+        end_s=total_s,
     )
 
 
@@ -224,13 +238,15 @@ def _merged(parts: Sequence[RequestTable]) -> RequestTable:
     )
 
 
-def _is_stable(log: RequestLog, total_s: float) -> bool:
-    """Whether the number of requests present stopped to grow.
+def _carries_its_mean(predicted: Evaluation, pool: str) -> bool:
+    """Whether a pool is stable at its mean load; a recording that ends in a burst is then no overload."""
+    return any(row.stable for row in predicted.pools if row.pool == pool)
 
-    It has grown where the second half of the arrivals left far more of them behind than chance would.
-    """
+
+def _grew(log: RequestLog, total_s: float) -> bool:
+    """Whether the second half of the arrivals left far more requests behind than chance would."""
     arrival_s, taken = log.table.arrival_s, log.done
     present = [int((taken & (arrival_s < at_s) & (log.completion_s > at_s)).sum()) for at_s in (total_s / 2.0, total_s)]
     arrived = int((taken & (arrival_s >= total_s / 2.0)).sum())
     least = max(_GROWTH_SHARE * arrived, _GROWTH_SIGMAS * math.sqrt(arrived))
-    return present[1] - present[0] <= least or present[1] <= _GROWTH_FACTOR * present[0]
+    return present[1] - present[0] > least and present[1] > _GROWTH_FACTOR * present[0]

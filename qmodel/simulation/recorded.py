@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from qmodel.errors import Problem, ScenarioError
-from qmodel.trace import Trace, read_trace
+from qmodel.trace import Trace, read_trace, spread_clock
 from qmodel.types import FloatArray, IntArray, RequestClass
 
 if TYPE_CHECKING:
     from qmodel.scenario import Scenario
 
 __all__ = ["RecordedClass", "recorded_by_scenario", "recorded_by_trace"]
+
+_STAMPED = "arrivals were stamped"  # how the note of a spread clock begins
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -60,6 +62,8 @@ class RecordedClass:
 def recorded_by_scenario(scenario: Scenario) -> dict[str, RecordedClass]:
     """The recordings that feed classes of a scenario, with their times divided by ``rate_scale``.
 
+    Arrivals that a coarse clock stamped are spread over its steps: they did not come all at once.
+
     Args:
         scenario: checked; its traces can be read.
 
@@ -70,7 +74,7 @@ def recorded_by_scenario(scenario: Scenario) -> dict[str, RecordedClass]:
     for name, spec in scenario.classes.items():
         if spec.trace is None:
             continue
-        trace = read_trace(Path(scenario.base_dir) / spec.trace.file)
+        trace = spread_clock(read_trace(Path(scenario.base_dir) / spec.trace.file))
         if spec.trace.cls is not None:
             trace = trace.only(spec.trace.cls)
         found[name] = _recorded(trace, name, spec.trace.rate_scale)
@@ -95,6 +99,7 @@ def recorded_by_trace(trace: Trace, classes: Mapping[str, RequestClass]) -> tupl
     if trace.rate_rps is None:
         what = "has no arrival times to replay" if trace.arrival_s is None else "has arrivals at one instant only"
         raise ScenarioError([Problem(what=what, file=trace.source, hint="use a trace with times")])
+    trace = spread_clock(trace)
     shared = [name for name in classes if name in trace.classes]
     if shared:
         parts = {name: trace.only(name) for name in shared}
@@ -104,7 +109,7 @@ def recorded_by_trace(trace: Trace, classes: Mapping[str, RequestClass]) -> tupl
         named = f"names {', '.join(trace.classes[:5])}" if trace.classes else "names no classes"
         what = f"{named}; the scenario has {', '.join(classes)}"
         raise ScenarioError([Problem(what=what, file=trace.source, hint="name the same classes in both")])
-    notes = [f"{trace.source}: {note}" for note in trace.notes]
+    notes = [f"{trace.source}: {note}" for note in trace.notes if not note.startswith(_STAMPED)]
     left = len(trace) - sum(map(len, parts.values()))
     if left:
         others = ", ".join(sorted(set(trace.classes) - set(shared)))
@@ -127,6 +132,7 @@ def _recorded(trace: Trace, name: str, rate_scale: float) -> RecordedClass:
     changed = "" if rate_scale == 1.0 else f", its times divided by {rate_scale:.4g}"
     if trace.cached_prefix_tokens is not None and trace.cached_prefix_tokens.any():
         changed += ", its prefix cache hits left out as in the predictions"
+    changed += "".join(f"; {note}" for note in trace.notes if note.startswith(_STAMPED))
     return RecordedClass(
         arrival_s=trace.arrival_s / rate_scale,
         prompt=trace.prompt_tokens.astype(np.int64),

@@ -90,7 +90,7 @@ class SimReplica(ReplicaState):
         self.running.clear()
         self.prefilling.clear()
         self._due.clear()
-        self.decoding = 0
+        self.decoding = self.in_system = 0
         self.context = self.held = self.exact = 0
         if self._phases is not None:
             self._phases.clear()
@@ -282,6 +282,7 @@ class SimReplica(ReplicaState):
     def _leave(self, job: Job, context: float) -> None:
         job.done_s = self.now_s
         del self.running[job]
+        self.in_system -= 1
         self._give_back(job, context)
         job.joined = job.serial = -1
         self._leave_pool(job, DONE)

@@ -75,13 +75,9 @@ class ReplicaState:
         self.context: float = 0  # KV tokens of the decoding sequences
         self.held: float = 0
         self.exact: float = 0
+        self.in_system = 0  # requests that run or wait
         self.coming: float = 0  # context tokens that the queue will take when admitted
         self.run = Run(pace=self._pace, phases=self._phases, token_pool=self._slope)
-
-    @property
-    def in_system(self) -> int:
-        """Requests that run or wait."""
-        return len(self.running) + len(self.waiting)
 
     @property
     def wakes_s(self) -> float:
@@ -110,6 +106,7 @@ class ReplicaState:
         """Give up the queue; the jobs in order."""
         jobs = list(self.waiting)
         self.waiting.clear()
+        self.in_system -= len(jobs)
         self.coming = 0
         for job in jobs:
             job.expires_s = _INF
@@ -145,6 +142,7 @@ class ReplicaState:
     def _enqueue(self, job: Job, time_s: float) -> None:
         job.replica = self.index
         self.waiting.append(job)
+        self.in_system += 1
         self.coming += self._charge(self._admission_tokens(job))
         if self._patience_s is not None and job.admitted_s != job.admitted_s:
             job.expires_s = time_s + self._patience_s
@@ -249,6 +247,7 @@ class ReplicaState:
             expires_s, _, job = heappop(expiries)
             if job.expires_s == expires_s:
                 self.waiting.remove(job)
+                self.in_system -= 1
                 self.coming -= self._charge(self._admission_tokens(job))
                 job.expires_s = _INF
                 job.done_s = expires_s

@@ -41,12 +41,13 @@ class Dispatcher:
             self._turn += 1
             return replicas[(self._turn - 1) % len(replicas)]
         if self._router == "jsq":
-            loads: list[float] = [len(replica.running) + len(replica.waiting) for replica in replicas]
+            loads: list[float] = [replica.in_system for replica in replicas]
+            limit = min(loads)
         else:
             loads = [replica.load(time_s) for replica in replicas]
-        least = min(loads)
-        least += _EQUAL * max(abs(least), 1.0)
-        return self._any([replica for replica, load in zip(replicas, loads, strict=True) if load <= least])
+            least = min(loads)
+            limit = least + _EQUAL * max(abs(least), 1.0)
+        return self._any([replicas[place] for place, load in enumerate(loads) if load <= limit])
 
     def _any(self, replicas: Sequence[SimReplica]) -> SimReplica:
         return replicas[int(self._rng.integers(len(replicas)))] if len(replicas) > 1 else replicas[0]

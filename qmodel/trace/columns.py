@@ -17,10 +17,9 @@ MISSING = float("-inf")  # a cell that states nothing; NaN is a cell that states
 _LONGEST_NAME = 200
 _DENSE_IDS = 1 << 26
 _SCALES = ((1e17, 1e-9), (1e14, 1e-6), (1e11, 1e-3))  # seconds since 1970 stay below 1e11 until the year 5138
-_DATE_LETTERS = frozenset("0123456789-:. T")
-_DATE = re.compile(
-    r"(\d{4}[-/]\d\d[-/]\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d{1,9}\d*)?)?)?) ?(?:UTC|([+-])(\d\d):?(\d\d)?)?"
-)
+_DAY, _TIME = r"\d{4}-\d\d-\d\d", r"\d\d:\d\d(?::\d\d(?:\.\d+)?)?"
+_PLAIN_DATE = re.compile(rf"(?:{_DAY}(?:[T ]{_TIME})?)?")
+_DATE = re.compile(rf"({_DAY.replace('-', '[-/]')}(?:[T ]{_TIME})?) ?(?:UTC|([+-])(\d\d):?(\d\d)?)?")
 _UNITS: Mapping[str, float] = {"s": 1.0, "ms": 1e-3, "ns": 1e-9}
 
 
@@ -105,7 +104,8 @@ class TimeColumn:
     def _from_dates(self, values: Sequence[object]) -> FloatArray:
         texts = [value.strip().removesuffix("Z") if isinstance(value, str) else "" for value in values]
         try:
-            stamps = np.array(texts, dtype="datetime64[ns]") if _without_zone(texts) else _each(texts)
+            plain = all(map(_PLAIN_DATE.fullmatch, texts))
+            stamps = np.array(texts, dtype="datetime64[ns]") if plain else _each(texts)
         except ValueError:
             stamps = _each(texts)
         known = ~np.isnat(stamps)
@@ -199,25 +199,26 @@ def _number(value: object) -> float:
     return float("nan")
 
 
-def _without_zone(texts: Sequence[str]) -> bool:
-    """Whether every date is plain: nothing after the day that says how far it is from UTC, and no words."""
-    return set("".join(texts)) <= _DATE_LETTERS and all(not text or text.rfind("-") == 7 for text in texts)
-
-
 def _each(texts: Sequence[str]) -> npt.NDArray[np.datetime64]:
-    return np.array([_date(text) for text in texts], dtype="datetime64[ns]")
+    """Dates one by one, in UTC; NaT where a text is none."""
+    found = [_DATE.fullmatch(text) for text in texts]
+    local = np.array([_local(match) for match in found], dtype="datetime64[ns]")
+    ahead = np.array([_minutes_ahead(match) for match in found], dtype="timedelta64[m]")
+    return np.asarray(local - ahead, dtype="datetime64[ns]")
 
 
-def _date(text: str) -> np.datetime64:
-    found = _DATE.fullmatch(text)
+def _local(match: re.Match[str] | None) -> np.datetime64:
     try:
-        if found is None:
-            return np.datetime64("NaT", "ns")
-        local = np.datetime64(found[1].replace("/", "-"), "ns")
-    except ValueError:
+        return np.datetime64("NaT" if match is None else match[1].replace("/", "-"), "ns")
+    except ValueError:  # a 13th month
         return np.datetime64("NaT", "ns")
-    ahead = np.timedelta64(int(found[3] or 0) * 60 + int(found[4] or 0), "m")
-    return np.datetime64(local + ahead if found[2] == "-" else local - ahead, "ns")
+
+
+def _minutes_ahead(match: re.Match[str] | None) -> int:
+    if match is None or match[2] is None:
+        return 0
+    minutes = int(match[3]) * 60 + int(match[4] or 0)
+    return minutes if match[2] == "+" else -minutes
 
 
 def _plain_key(key: str) -> str:

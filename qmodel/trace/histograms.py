@@ -186,7 +186,7 @@ def _law(histogram: _Histogram, length: str) -> Law:
     bounds = np.array(sorted(histogram.below))
     below = np.array([histogram.below[bound] for bound in bounds])
     requests = float(below[-1])
-    mean = histogram.total / requests if histogram.total > 0.0 else None
+    mean = histogram.total / requests if histogram.total > 0.0 < requests else None
     try:
         return law_of_buckets(bounds, below, mean=mean, label=f"histogram of {requests:,.0f} requests")
     except ValueError as cause:

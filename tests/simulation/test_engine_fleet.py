@@ -116,6 +116,12 @@ def test_overlapping_outages_are_refused() -> None:
         Availability(outages=(Outage(replica=0, down_s=1.0, up_s=3.0), Outage(replica=0, down_s=2.0, up_s=4.0)))
 
 
+def test_outages_of_replicas_that_never_were_are_refused() -> None:
+    nowhere = Availability(outages=(Outage(replica=1, down_s=1.0, up_s=3.0),))
+    with pytest.raises(ValueError, match=r"outages must name replicas below 1 \(got 1\)"):
+        simulate_pool(table_from_arrays([0.0], prompt=5, output=50), FLAT, availability=nowhere)
+
+
 def walk_link(ready_s: FloatArray, tokens: IntArray, link: KvLink) -> FloatArray:
     free_s, across = 0.0, []
     for ready, count in zip(ready_s.tolist(), tokens.tolist(), strict=True):

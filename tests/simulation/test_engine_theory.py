@@ -75,8 +75,8 @@ def test_many_slots_and_constant_lengths_wait_as_in_m_d_c() -> None:
     )
     wait_s = simulate_pool(table, replica).log.wait_s
     exact = multiserver_waits(table.arrival_s, np.full(len(table), 0.2), 4)
-    assert wait_s.mean() == pytest.approx(exact.mean(), rel=0.05)  # steps begin together: up to one step more
-    assert (wait_s >= exact - 1e-9).all()
+    assert (wait_s >= exact - 1e-9).all()  # steps begin together: up to one step more
+    assert (wait_s <= exact + 0.001).all()
 
 
 def test_time_in_service_adds_up_to_sequences_running() -> None:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import json
+import random
 from pathlib import Path
 
 import pytest
 
 from qmodel.errors import ScenarioError
-from qmodel.trace import read_trace
+from qmodel.trace import read_histograms, read_trace
 
+SAMPLES = Path(__file__).parents[1] / "data" / "trace"
 CSV = "arrival_s,prompt_tokens,output_tokens\n" + "1,2,3\n" * 5000
 ROW = {"timestamp": 5, "input_length": 3, "output_length": 4}
 
@@ -20,9 +23,9 @@ ROW = {"timestamp": 5, "input_length": 3, "output_length": 4}
     [
         (b"", "a.csv", "is empty"),
         (b" \n\n", "a.jsonl", "is empty"),
-        (gzip.compress(b""), "a.csv.gz", "is empty"),
-        (gzip.compress(CSV.encode())[:100], "a.csv.gz", "the gzip data ends early, the file is cut off"),
-        (gzip.compress(CSV.encode())[:5], "a.csv.gz", "cannot be read: the gzip data ends early"),
+        (gzip.compress(b"", mtime=0), "a.csv.gz", "is empty"),
+        (gzip.compress(CSV.encode(), mtime=0)[:100], "a.csv.gz", "the gzip data ends early, the file is cut off"),
+        (gzip.compress(CSV.encode(), mtime=0)[:5], "a.csv.gz", "cannot be read: the gzip data ends early"),
         (CSV.encode(), "a.csv.gz", "Not a gzipped file"),
         (CSV.encode("utf-16"), "a.csv", "is UTF-16 text or binary; save it as UTF-8"),
         ("arrival_s,prompt_tokens,output_tokens,classé\n1,2,3,ä\n".encode("latin-1"), "a.csv", "not UTF-8 text.*0xe9"),
@@ -52,7 +55,7 @@ def test_an_unreadable_file_says_why(tmp_path: Path, content: bytes, name: str, 
 
 def test_a_flipped_byte_in_a_gzipped_trace_is_an_error_and_not_a_shorter_trace(tmp_path: Path) -> None:
     packed = bytearray(
-        gzip.compress(b"arrival_s,prompt_tokens,output_tokens\n" + b"".join(b"%d,5,3\n" % i for i in range(20_000)))
+        gzip.compress(b"arrival_s,prompt_tokens,output_tokens\n" + b"".join(b"%d,5,3\n" % i for i in range(20_000)), mtime=0)
     )
     packed[len(packed) // 2] ^= 0xFF
     file = tmp_path / "a.csv.gz"
@@ -114,6 +117,23 @@ def test_columns_that_appear_late_are_kept_and_the_rows_before_are_said_to_lack_
     assert trace.reasoning_tokens is not None
     assert trace.reasoning_tokens.sum() == 2
     assert "9000 rows state no reasoning tokens; taken as 0" in trace.notes
+
+
+@pytest.mark.filterwarnings("error")
+def test_damaged_files_of_every_format_are_read_or_refused_but_never_crash(tmp_path: Path) -> None:
+    rng = random.Random(1)
+    samples = sorted(file for file in SAMPLES.iterdir() if file.suffix != ".md")
+    splinters = [b"null", b"-1", b"1e400", b"9" * 30, b"[", b"{", b'"', b",", b"\n", b"NaN", b"true", b"\xff"]
+    file = tmp_path / "a"
+    for _ in range(600):
+        content = bytearray(rng.choice(samples).read_bytes())
+        for _ in range(rng.randint(1, 5)):
+            at = rng.randrange(len(content))
+            content[at : at + rng.choice([0, 0, 1, 20])] = rng.choice(splinters)
+        file.write_bytes(content)
+        for read in (read_trace, read_histograms):
+            with contextlib.suppress(ScenarioError):
+                read(file)
 
 
 def test_rows_without_a_time_in_a_file_with_times_are_left_out(tmp_path: Path) -> None:

@@ -156,7 +156,7 @@ def test_a_missing_file_and_a_folder_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_cut_off_or_binary_file_is_refused(tmp_path: Path) -> None:
-    whole = gzip.compress(b"prompt_tokens,output_tokens\n" + b"1,2\n" * 5000)
+    whole = gzip.compress(b"prompt_tokens,output_tokens\n" + b"1,2\n" * 5000, mtime=0)
     (tmp_path / "cut.csv.gz").write_bytes(whole[: len(whole) // 2])
     (tmp_path / "binary.csv").write_bytes(b"\xff\xfe\x00\x81" * 50)
     for name in ("cut.csv.gz", "binary.csv"):
