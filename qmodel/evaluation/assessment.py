@@ -64,6 +64,7 @@ def assess(
     *,
     confidence: str = "nominal",
     assumptions: Sequence[str] = (),
+    detail: bool = True,
 ) -> Evaluation:
     """Predict every metric of a fleet and compare it with the targets.
 
@@ -73,6 +74,7 @@ def assess(
         fleet: pools and routing; one pool a path.
         confidence: ``nominal`` or ``p90``: the level at which targets decide ``feasible``.
         assumptions: sentences to hand on.
+        detail: fill the latency table and say what binds; a check of the targets needs neither.
     """
     streams = {name: _streams_of(name, classes, fleet) for name in fleet.pools}
     predictions: dict[str, dict[str, PoolPrediction]] = {level: {} for level in _LEVELS}
@@ -91,12 +93,16 @@ def assess(
     return Evaluation(
         fleet=fleet,
         pools=tuple(
-            _pool_row(case, streams[name], predictions["nominal"].get(name), classes, confidence)
+            _pool_row(
+                case,
+                predictions["nominal"].get(name),
+                _binding(case, streams[name], classes, confidence) if detail else "",
+            )
             for name, case in cases.items()
         ),
         routing=tuple(_route_rows(classes, fleet)),
         slo=slo,
-        latency=tuple(_latency_rows(classes, fleet, predictions["nominal"])),
+        latency=tuple(_latency_rows(classes, fleet, predictions["nominal"])) if detail else (),
         stable=stable,
         feasible=stable and all(getattr(row, decided) for row in slo),
         cost_usd_per_hour=float(sum(case.pool.gpus * case.price.usd_per_gpu_hour for case in cases.values())),
@@ -262,13 +268,7 @@ def _latency_rows(
     return rows
 
 
-def _pool_row(
-    case: PoolCase,
-    streams: Sequence[Stream],
-    prediction: PoolPrediction | None,
-    classes: Mapping[str, RequestClass],
-    confidence: str,
-) -> PoolRow:
+def _pool_row(case: PoolCase, prediction: PoolPrediction | None, binding: str) -> PoolRow:
     item = case.pool
     price = case.price.usd_per_gpu_hour
     stable = prediction is None or prediction.stable
@@ -292,7 +292,7 @@ def _pool_row(
         utilisation=None if prediction is None else prediction.utilisation,
         kv_fill=prediction.kv_fill if prediction is not None and known else None,
         mean_batch=prediction.mean_batch if prediction is not None and known else None,
-        binding=_binding(case, streams, classes, confidence) if stable else "overload",
+        binding=binding if stable else "overload",
         stable=stable,
         overload=overload,
     )

@@ -136,6 +136,8 @@ def _settled(item: PlannedPool, room_gpus: float) -> PlannedPool | None:
     """The pool at the least count that meets every target, None where a few more replicas are not enough."""
     classes, count = _loaded(item), item.replicas
     if _meets(item.candidate, classes, count):
+        if item.candidate.router == "random":  # replicas carry in proportion to their count: merging frees none
+            return item
         return replace(item, replicas=_trimmed(item.candidate, classes, count))
     most = count + int(min(_MOST_REPAIRS, room_gpus // item.candidate.layout.gpus))
     enough = (size for size in range(count + 1, most + 1) if _meets(item.candidate, classes, size))

@@ -234,7 +234,8 @@ def _price_rows(choice: Choice) -> tuple[PriceRow, ...]:
 
 def _cost_at_p90(instance: Instance, pools: Sequence[PlannedPool], cost: float) -> float | None:
     """Cost of the pools grown until they hold every target at the upper band; None where that is beyond stock."""
-    if instance.policy.confidence == "p90":
+    exact = all(item.candidate.replica.step.band.p90 == 0.0 for item in pools)
+    if exact or instance.policy.confidence == "p90":
         return cost
     slower = []
     for item in pools:

@@ -57,7 +57,7 @@ def verify(plan: Plan) -> Verification:
     classes = classes_from(plan.inputs)
     cases = cases_from(plan.inputs, plan.fleet.pools)
     confidence = str(plan.inputs["confidence"])
-    result = assess(classes, cases, plan.fleet, confidence=confidence)
+    result = assess(classes, cases, plan.fleet, confidence=confidence, detail=False)
     return Verification(
         checks=(
             _cover(plan, classes),
