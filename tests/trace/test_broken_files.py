@@ -55,7 +55,9 @@ def test_an_unreadable_file_says_why(tmp_path: Path, content: bytes, name: str, 
 
 def test_a_flipped_byte_in_a_gzipped_trace_is_an_error_and_not_a_shorter_trace(tmp_path: Path) -> None:
     packed = bytearray(
-        gzip.compress(b"arrival_s,prompt_tokens,output_tokens\n" + b"".join(b"%d,5,3\n" % i for i in range(20_000)), mtime=0)
+        gzip.compress(
+            b"arrival_s,prompt_tokens,output_tokens\n" + b"".join(b"%d,5,3\n" % i for i in range(20_000)), mtime=0
+        )
     )
     packed[len(packed) // 2] ^= 0xFF
     file = tmp_path / "a.csv.gz"
