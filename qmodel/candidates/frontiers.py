@@ -15,7 +15,7 @@ from qmodel.types import FloatArray, IntArray, Metric, Replica, RequestClass, Ro
 
 __all__ = ["Frontier", "feasible_at", "frontier", "least_counts", "optimistic_loads", "unit_loads"]
 
-_COARSE = (1e-4, 0.45, 0.75, 0.93)  # of the largest stable load; the first is zero load: prefill alone may miss
+_COARSE = (1e-4, 0.5, 0.85)  # of the largest stable load; the first is zero load: prefill alone may miss
 _NO_LOAD = 1e-6  # share of the demand at which only the hardware speaks
 _STEPS = 14  # at most; smooth predictions take four or five
 _TIGHT = 0.002  # relative width at which an interval is narrow enough

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -96,7 +96,7 @@ def assess(
             _pool_row(
                 case,
                 predictions["nominal"].get(name),
-                _binding(case, streams[name], classes, confidence) if detail else "",
+                _binding(case, streams[name], classes, confidence, predictions["nominal"].get(name)) if detail else "",
             )
             for name, case in cases.items()
         ),
@@ -298,21 +298,49 @@ def _pool_row(case: PoolCase, prediction: PoolPrediction | None, binding: str) -
     )
 
 
-def _binding(case: PoolCase, streams: Sequence[Stream], classes: Mapping[str, RequestClass], confidence: str) -> str:
-    """What breaks when the pool loses one replica: the overload, or the target missed by most."""
-    if not streams:
+def _binding(
+    case: PoolCase,
+    streams: Sequence[Stream],
+    classes: Mapping[str, RequestClass],
+    confidence: str,
+    predicted: PoolPrediction | None,
+) -> str:
+    """What is missed now, else what breaks when the pool loses one replica: an overload, or the target missed by most.
+
+    Where the target would hold if memory were no limit, memory is what binds.
+    """
+    if predicted is None:
         return "unused"
     replica = at_confidence(case.replica, "p90" if confidence == "p90" else "nominal")
-    counts = case.pool.replicas - 1
-    if counts == 0:
-        return "one replica is the least"
-    smaller = pool(replica, streams, counts, router=case.router)
-    if smaller.overload is not None:
-        return _OVERLOAD_WORDS[smaller.overload.kind]
-    worst, ratio = "", 1.0
+    counts = case.pool.replicas
+    missed = _most_missed(predicted, streams, classes)
+    if missed is None:
+        counts -= 1
+        if counts == 0:
+            return "one replica is the least"
+        smaller = pool(replica, streams, counts, router=case.router)
+        if smaller.overload is not None:
+            return _OVERLOAD_WORDS[smaller.overload.kind]
+        missed = _most_missed(smaller, streams, classes)
+        if missed is None:
+            return "spare: one replica less still meets every target"
+    name, slo = missed
+    if replica.kv_tokens is not None:
+        unlimited = pool(replace(replica, kv_tokens=None), streams, counts, router=case.router)
+        value = _predicted(unlimited, name, slo)
+        if value is not None and value <= slo.target_s:
+            return f"KV memory: SLO {name} {slo.metric} {slo.stat}"
+    return f"SLO {name} {slo.metric} {slo.stat}"
+
+
+def _most_missed(
+    prediction: PoolPrediction, streams: Sequence[Stream], classes: Mapping[str, RequestClass]
+) -> tuple[str, Slo] | None:
+    """Class and target with the largest ratio of prediction to target above 1; None where every target is met."""
+    worst, ratio = None, 1.0 + _TOLERANCE
     for stream in streams:
         for slo in classes[stream.name].slos:
-            value = _predicted(smaller, stream.name, slo)
+            value = _predicted(prediction, stream.name, slo)
             if value is not None and value / slo.target_s > ratio:
-                worst, ratio = f"SLO {stream.name} {slo.metric} {slo.stat}", value / slo.target_s
-    return worst or "spare: one replica less still meets every target"
+                worst, ratio = (stream.name, slo), value / slo.target_s
+    return worst

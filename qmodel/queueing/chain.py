@@ -9,6 +9,7 @@ depend on the length law beyond its mean. See docs/theory/replica.md.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -119,8 +120,11 @@ def occupancy(
     capacity, by_memory = top_rate_rps(replica, work, limit)
     rho = rate / (machines * capacity)
     alike = machines[:1] if np.all(machines == machines[0]) else machines  # one grid where all cases share it
-    number, weight = _grid(_top_state(replica, limit), alike)
-    batch, tau, speed = _speeds(replica, work, limit, number, alike[:, None])
+    if alike.size == 1:
+        number, weight, batch, tau, speed = _nodes(replica, work, limit, float(alike[0]))
+    else:
+        number, weight = _grid(_top_state(replica, limit), alike)
+        batch, tau, speed = _speeds(replica, work, limit, number, alike[:, None])
     law = _balance(np.minimum(rate, _SURELY_STABLE * machines * capacity), number, weight, speed)
     mean_batch = _over(law.seen, batch)
     tau_mean = _over(law.seen, batch * tau) / mean_batch
@@ -140,6 +144,19 @@ def occupancy(
         tau_variance=np.maximum(_over(law.seen, batch * tau**2) / mean_batch - tau_mean**2, 0.0),
         memory_s=_memory_s(replica, work, np.maximum(_over(law.seen, batch**2) / mean_batch, 1.0)),
     )
+
+
+@lru_cache(maxsize=512)
+def _nodes(
+    replica: Replica, work: Work, limit: MemoryLimit | None, machines: float
+) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray, FloatArray]:
+    """States, weights, batches, step times and speeds of a pool; none depends on the load that a search varies."""
+    alike = np.array([machines])
+    number, weight = _grid(_top_state(replica, limit), alike)
+    found = (number, weight, *_speeds(replica, work, limit, number, alike[:, None]))
+    for item in found:
+        item.setflags(write=False)
+    return found
 
 
 def _over(seen: FloatArray, values: FloatArray) -> FloatArray:
@@ -253,6 +270,12 @@ def _waiting(
     return np.minimum(p_wait, 1.0), queue
 
 
+@lru_cache(maxsize=512)
+def _light(work: Work, servers: float) -> float:
+    output = work.lengths.output
+    return float(light_traffic_ratio(output.values, output.weights, servers))
+
+
 def _wait_shape(
     replica: Replica, work: Work, limit: MemoryLimit | None, machines: FloatArray, rho: FloatArray, by_memory: bool
 ) -> tuple[FloatArray, FloatArray]:
@@ -264,7 +287,7 @@ def _wait_shape(
         first, second, third = work.lengths.output.moments
         servers = replica.max_num_seqs * machines
         sizes, which = np.unique(servers, return_inverse=True)
-        light = light_traffic_ratio(work.lengths.output.values, work.lengths.output.weights, sizes)[which]
+        light = np.array([_light(work, size) for size in sizes.tolist()])[which]
     scv = max(second / first**2 - 1.0, 0.0)
     nu = residual_spread(first, second, third)
     ratio = wait_ratio(servers, rho, scv, nu, light)

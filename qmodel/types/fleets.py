@@ -144,7 +144,8 @@ class PoolRow:
         utilisation: offered load over the largest stable load at this mix.
         kv_fill: mean KV tokens held over the pool's tokens; None where memory is not limited.
         mean_batch: mean sequences running per replica.
-        binding: what stops one replica less: ``slo <class> <metric>``, ``kv memory``, ``step time``, ...
+        binding: what is missed, or what stops one replica less: ``SLO <class> <metric> <stat>``, ``KV memory``,
+            ``KV memory: SLO <class> <metric> <stat>`` (met if memory were no limit), ``step time``, ...
         stable: False where the load exceeds what the pool carries; ``overload`` then says why.
     """
 

@@ -69,10 +69,12 @@ def test_p2kv_refuses_seven_replicas_because_kv_memory_delays_the_first_token() 
     seven = qm.evaluate(PEERS / "p2kv.yaml", one_pool("llama-3.1-70b", "H100", "reasoning", 7, tp=4))
     without = qm.evaluate(PEERS / "p2.yaml", one_pool("llama-3.1-70b", "H100", "reasoning", 7, tp=4))
     assert [row.metric for row in seven.slo if not row.met] == ["ttft"]
+    assert seven.pools[0].binding == "KV memory: SLO reasoning ttft p99"
     assert without.feasible
     plan = qm.plan(PEERS / "p2kv.yaml")
     assert plan.status == "optimal"
     assert [row.replicas for row in plan.pools] in ([8], [9])
+    assert plan.pools[0].binding == "KV memory: SLO reasoning ttft p99"
 
 
 def test_p4_meets_every_mean_target_for_less_than_the_planner_that_looks_at_one_class_at_a_time() -> None:
