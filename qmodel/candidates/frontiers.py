@@ -18,7 +18,7 @@ __all__ = ["Frontier", "feasible_at", "frontier", "least_counts", "optimistic_lo
 _COARSE = (1e-4, 0.5, 0.85)  # of the largest stable load; the first is zero load: prefill alone may miss
 _NO_LOAD = 1e-6  # share of the demand at which only the hardware speaks
 _STEPS = 14  # at most; smooth predictions take four or five
-_TIGHT = 0.002  # relative width at which an interval is narrow enough
+_TIGHT = 0.004  # relative width at which an interval is narrow enough
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -212,6 +212,7 @@ def least_counts(
         classes: the direction.
         known: as for :func:`frontier`.
     """
+    found = {} if known is None else known
     load = optimistic_loads(candidates, classes)
     limit = np.array([item.max_replicas for item in candidates])
     counts = np.zeros(len(candidates), dtype=int)
@@ -219,8 +220,18 @@ def least_counts(
     usable = np.isfinite(load) & (np.ceil(load) <= limit)
     if (random & usable).any():
         rows = np.flatnonzero(random & usable)
-        single = frontier(_take(candidates, rows), classes, np.ones(rows.size, dtype=int), known).low
-        needed = np.where(single > 0, np.ceil(1.0 / np.maximum(single, 1e-12) - 1e-9), 0)
+        single = frontier(_take(candidates, rows), classes, np.ones(rows.size, dtype=int), found)
+        needed = np.where(single.low > 0, np.ceil(1.0 / np.maximum(single.low, 1e-12) - 1e-9), 0)
+        # the interval of the crossing leaves one count open: try it
+        unsure = np.flatnonzero((needed > 1) & (np.ceil(1.0 / np.maximum(single.high, 1e-12) - 1e-9) < needed))
+        if unsure.size:
+            fewer = needed[unsure].astype(int) - 1
+            met = _reached(_take(candidates, rows[unsure]), classes, fewer, np.ones(unsure.size)) <= 1.0
+            needed[unsure] -= met
+            for position, count, good in zip(rows[unsure].tolist(), fewer.tolist(), met.tolist(), strict=True):
+                low, high = found[id(candidates[position]), 1]
+                edge = 1.0 / count  # of the whole demand, on one replica
+                found[id(candidates[position]), 1] = (max(low, edge), high) if good else (low, min(high, edge))
         counts[rows] = np.where(needed <= limit[rows], needed, 0)
     rows = np.flatnonzero(~random & usable)
     if rows.size:
