@@ -41,17 +41,6 @@ def unit_loads(candidates: Sequence[Candidate], classes: Sequence[RequestClass])
     return np.asarray(utilisation([item.replica for item in candidates], streams, ones.astype(int), ones), dtype=float)
 
 
-def _reached(
-    candidates: Sequence[Candidate], classes: Sequence[RequestClass], counts: IntArray, loads: FloatArray
-) -> FloatArray:
-    """As :func:`feasible_at`, with full predictions: near the crossing the screen settles little."""
-    worst = np.empty(len(candidates))
-    for router in sorted({item.router for item in candidates}):
-        rows = np.flatnonzero([item.router == router for item in candidates])
-        worst[rows] = _worst_ratios(_take(candidates, rows), classes, counts[rows], loads[rows], router)
-    return worst
-
-
 def optimistic_loads(candidates: Sequence[Candidate], classes: Sequence[RequestClass]) -> FloatArray:
     """Replicas that the whole demand of the classes takes at the very least, shape (J,); infinite: none can serve.
 
@@ -69,24 +58,24 @@ def feasible_at(
     for router in sorted({item.router for item in candidates}):
         rows = np.flatnonzero([item.router == router for item in candidates])
         engines = [item.replica for item in _take(candidates, rows)]
-        found = _mean_tpot_ratios(engines, classes, counts[rows], loads[rows], router)
-        left = rows[found <= 1.0]
-        worst[rows] = found
-        if left.size:
-            worst[left] = _worst_ratios(_take(candidates, left), classes, counts[left], loads[left], router)
+        worst[rows] = _mean_tpot_ratios(engines, classes, counts[rows], loads[rows], router)
+    left = np.flatnonzero(worst <= 1.0)
+    if left.size:
+        worst[left] = _reached(_take(candidates, left), classes, counts[left], loads[left])
     return worst
 
 
-def _worst_ratios(
-    candidates: Sequence[Candidate],
-    classes: Sequence[RequestClass],
-    counts: IntArray,
-    loads: FloatArray,
-    router: Router,
+def _reached(
+    candidates: Sequence[Candidate], classes: Sequence[RequestClass], counts: IntArray, loads: FloatArray
 ) -> FloatArray:
-    """Worst prediction over target of each case, all with one router, shape (C,)."""
-    engines = [item.replica for item in candidates]
-    return np.asarray(slo_ratios(engines, classes, [1.0] * len(classes), counts, loads, router).max(axis=1))
+    """As :func:`feasible_at` without the screen, which settles little near the crossing."""
+    worst = np.empty(len(candidates))
+    for router in sorted({item.router for item in candidates}):
+        rows = np.flatnonzero([item.router == router for item in candidates])
+        engines = [item.replica for item in _take(candidates, rows)]
+        ratios = slo_ratios(engines, classes, [1.0] * len(classes), counts[rows], loads[rows], router)
+        worst[rows] = ratios.max(axis=1)
+    return worst
 
 
 def _mean_tpot_ratios(
@@ -137,7 +126,7 @@ def frontier(
 
 
 def _crossings(candidates: Sequence[Candidate], classes: Sequence[RequestClass], sizes: IntArray) -> Frontier:
-    """Narrow all cases together: a coarse grid made monotone, interpolated points, then both sides of the estimate."""
+    """Narrow all cases together: a coarse grid made monotone, then interpolated points."""
     capacity = sizes / unit_loads(candidates, classes)
     grid = capacity[:, None] * np.array(_COARSE)[None, :]
     ratios = np.full(grid.shape, np.inf)
