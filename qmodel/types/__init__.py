@@ -1,5 +1,6 @@
 """Records that several rooms share. Frozen, without behaviour beyond their own arithmetic."""
 
+from qmodel.types.arrivals import Burst
 from qmodel.types.constants import BandLevel, ConstantsOverride, EngineConstants, GpuSpec
 from qmodel.types.demand import METRICS, Metric, RequestClass, Slo, Stream
 from qmodel.types.fleets import Fleet, Overload, Path, Pool, PoolRow, RouteRow, SloRow
@@ -25,6 +26,7 @@ __all__ = [
     "Admission",
     "Band",
     "BandLevel",
+    "Burst",
     "Collective",
     "Confidence",
     "ConstantsOverride",

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Literal
 
+from qmodel.types.arrivals import Burst
 from qmodel.types.laws import Lengths
 
 __all__ = ["METRICS", "Metric", "RequestClass", "Slo", "Stream"]
@@ -45,11 +46,18 @@ class Slo:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Stream:
-    """Requests of one class as a pool sees them: a rate and a joint length law; arrivals are Poisson."""
+    """Requests of one class as a pool sees them: a rate, how they clump, and a joint length law.
+
+    Attributes:
+        burst: variability of arrivals beyond Poisson at this rate; None: Poisson.
+        priority: larger is served first.
+    """
 
     name: str
     rate_rps: float
     lengths: Lengths
+    burst: Burst | None = None
+    priority: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -58,6 +66,7 @@ class RequestClass:
 
     Attributes:
         arrivals_note: how arrivals are modelled, e.g. ``Poisson`` or ``Poisson, optimistic``.
+        burst: variability of arrivals beyond Poisson at this rate; None: Poisson.
     """
 
     name: str
@@ -67,10 +76,17 @@ class RequestClass:
     slos: tuple[Slo, ...]
     priority: int = 0
     arrivals_note: str = "Poisson"
+    burst: Burst | None = None
 
     def stream(self, share: float = 1.0) -> Stream:
         """The part ``share`` of this class as one pool sees it."""
-        return Stream(name=self.name, rate_rps=self.rate_rps * share, lengths=self.lengths)
+        return Stream(
+            name=self.name,
+            rate_rps=self.rate_rps * share,
+            lengths=self.lengths,
+            burst=None if self.burst is None else self.burst.thinned(share),
+            priority=self.priority,
+        )
 
     def to_dict(self) -> dict[str, object]:
         """Plain data without the name; the inverse of :meth:`from_dict`."""
@@ -81,13 +97,15 @@ class RequestClass:
             "slo": [asdict(slo) for slo in self.slos],
             "priority": self.priority,
             "arrivals": self.arrivals_note,
+            "burst": None if self.burst is None else self.burst.to_dict(),
         }
 
     @classmethod
     def from_dict(cls, name: str, data: Mapping[str, object]) -> RequestClass:
         """The inverse of :meth:`to_dict`."""
-        lengths, slos = data["lengths"], data["slo"]
+        lengths, slos, burst = data["lengths"], data["slo"], data.get("burst")
         assert isinstance(lengths, Mapping) and isinstance(slos, Sequence)
+        assert burst is None or isinstance(burst, Mapping)
         return cls(
             name=name,
             model=str(data["model"]),
@@ -96,4 +114,5 @@ class RequestClass:
             slos=tuple(Slo(**slo) for slo in slos),
             priority=int(str(data["priority"])),
             arrivals_note=str(data["arrivals"]),
+            burst=None if burst is None else Burst.from_dict(burst),
         )
