@@ -17,7 +17,7 @@ from qmodel.cli.options import OutputFormat
 from qmodel.cli.output import Answer, Rows, check_target, deliver
 from qmodel.cli.plan_verbs import plan_code
 from qmodel.cli.progress import progress_line
-from qmodel.cli.simulating import Requests, Seed, simulation_rows
+from qmodel.cli.simulating import Requests, Seed, opened_recording, simulation_rows, token_edges
 
 if TYPE_CHECKING:
     from qmodel.planning import Plan
@@ -44,6 +44,15 @@ def simulate_command(
     trace: Annotated[
         Path | None,
         typer.Option("--trace", metavar="FILE", help="Replay this trace at the mean rates of the classes."),
+    ] = None,
+    by: Annotated[
+        str | None, typer.Option("--by", metavar="COLUMN", help="Column or key of the trace that names the classes.")
+    ] = None,
+    split: Annotated[
+        str | None,
+        typer.Option(
+            "--split", metavar="TOKENS", help="Classes of the trace by output length: the largest of each but the last."
+        ),
     ] = None,
     arrivals: Annotated[
         ArrivalTimes, typer.Option("--arrivals", help="When requests of a trace come: as recorded, or at random.")
@@ -73,6 +82,7 @@ def simulate_command(
     from qmodel.simulation import SIMULATION_TABLES
 
     check_target(out, table, format_, SIMULATION_TABLES)
+    recording = opened_recording(trace, by, split)
     loaded = open_scenario(scenario, apply=apply, settings=set_, catalog=catalog)
     pools: Fleet | Path
     if fleet is not None:
@@ -91,7 +101,8 @@ def simulate_command(
             seed=seed,
             requests=requests,
             replications=replications,
-            trace=trace,
+            trace=recording,
+            split=None if split is None else token_edges(split),
             arrivals=arrivals.value,
         )
     deliver(_answer(found, title), fmt=format_, out=out, table=table)

@@ -12,6 +12,7 @@ from qmodel.cli import options
 from qmodel.cli.failures import DONE, guarded, say
 from qmodel.cli.options import OutputFormat
 from qmodel.cli.output import Answer, check_target, deliver, print_text, written
+from qmodel.cli.simulating import token_edges
 from qmodel.errors import Problem, ScenarioError
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ __all__ = ["trace_app"]
 
 Result = TypeVar("Result")
 
-SUMMARY_TABLES = ("lengths", "burstiness", "rejected", "sizes", "rates")
+SUMMARY_TABLES = ("lengths", "latency", "burstiness", "rejected", "sizes", "rates")
 FIT_TABLES = ("fits",)
 MOST_CLASSES = 12
 OTHER = "other"
@@ -134,7 +135,7 @@ def convert_command(
         raise ScenarioError([Problem(what="must end in .csv or .csv.gz", file=str(out))])
     trace = _read(file, from_, by)
     if split is not None:
-        trace = _classed_by_output(trace, _edges(split))
+        trace = _classed_by_output(trace, token_edges(split))
     if spread:
         trace = spread_clock(trace)
     for note in trace.notes:
@@ -183,7 +184,7 @@ def _fitted(
     trace = _read(file, from_, by)
     notes = trace.notes
     if split is not None:
-        edges = _edges(split)
+        edges = token_edges(split)
         parts = _checked(lambda: split_by_output(trace, edges))
     elif by is not None:
         parts = _most(trace)
@@ -237,14 +238,6 @@ def _classed_by_output(trace: Trace, edges: list[int]) -> Trace:
     names = list(_checked(lambda: split_by_output(trace, edges)))  # of the ranges that hold a request, in order
     ranges = np.searchsorted(np.asarray(edges), trace.output_tokens, side="left")
     return replace(trace, cls=np.array(names)[np.unique(ranges, return_inverse=True)[1]])
-
-
-def _edges(text: str) -> list[int]:
-    try:
-        return [int(word) for word in text.split(",")]
-    except ValueError as cause:
-        what = f"must be whole numbers of tokens, such as 5000 or 500,5000 (got {text!r})"
-        raise ScenarioError([Problem(what=what, file="--split")]) from cause
 
 
 def _checked(call: Callable[[], Result]) -> Result:

@@ -177,6 +177,7 @@ def simulate(
     requests: int | None = None,
     replications: int = 1,
     trace: Trace | str | Path | None = None,
+    split: Sequence[int] | None = None,
     arrivals: Arrivals = "recorded",
 ) -> Simulation:
     """Serve requests one by one by a given fleet: what can contradict the predictions of :func:`evaluate`.
@@ -192,6 +193,8 @@ def simulate(
             in each pool. Warm-up and end come on top.
         replications: independent runs, each so long.
         trace: replayed instead of what the scenario says, at the mean rates of its classes.
+        split: the largest output of each class of the trace but the longest, tokens, rising, for a trace that names no
+            classes; without it, such a trace is the only class there is.
         arrivals: ``recorded``: recorded requests come when they came; ``poisson``: the same requests at random times.
 
     Returns:
@@ -222,6 +225,7 @@ def simulate(
             requests=requests,
             replications=replications,
             trace=trace,
+            split=split,
             arrivals=arrivals,
         )
         return tabulate(simulator.runs(_fleet(fleet)), assumptions=simulator.assumptions)
@@ -235,6 +239,7 @@ def check_plan(
     requests: int | None = None,
     replications: int = 1,
     trace: Trace | str | Path | None = None,
+    split: Sequence[int] | None = None,
     arrivals: Arrivals = "recorded",
     most_added: int = 8,
 ) -> PlanCheck:
@@ -243,7 +248,7 @@ def check_plan(
     Args:
         scenario: the one that was planned.
         plan: a plan of it with a fleet.
-        seed, requests, replications, trace, arrivals: as for :func:`simulate`.
+        seed, requests, replications, trace, split, arrivals: as for :func:`simulate`.
         most_added: replicas that may be added to the fleet.
 
     Returns:
@@ -267,7 +272,14 @@ def check_plan(
     loaded = _loaded(scenario)
     instance = bind(loaded)
     simulator = FleetSimulator.for_scenario(
-        loaded, instance, seed=seed, requests=requests, replications=replications, trace=trace, arrivals=arrivals
+        loaded,
+        instance,
+        seed=seed,
+        requests=requests,
+        replications=replications,
+        trace=trace,
+        split=split,
+        arrivals=arrivals,
     )
     return checked_plan(plan, simulator, most_added=most_added)
 

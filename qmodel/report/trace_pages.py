@@ -30,6 +30,7 @@ __all__ = [
 
 SUMMARY_TABLES: Mapping[str, tuple[str, ...]] = {
     "lengths": ("length", "mean", "scv", "p10", "p25", "p50", "p75", "p90", "p95", "p99", "p99.9", "largest"),
+    "latency": ("metric", "requests", "mean_s", "p50_s", "p90_s", "p95_s", "p99_s"),
     "burstiness": ("statistic", "value", "as_stamped"),
     "rejected": ("reason", "rows"),
     "sizes": ("class", "requests", "share"),
@@ -65,6 +66,7 @@ def summary_page(summary: TraceSummary) -> list[Block]:
         Heading(text=f"{summary.source}: {summary.requests:,} requests, read as {summary.format}"),
         Facts(rows=_facts(summary)),
         *_length_blocks(summary.lengths),
+        *_latency_blocks(summary),
     ]
     rows = summary_rows(summary, "burstiness")
     stamped = summary.as_stamped is not None
@@ -127,6 +129,16 @@ def summary_rows(summary: TraceSummary, table: str) -> list[dict[str, object]]:
     match table:
         case "lengths":
             return [_length_row(item) for item in summary.lengths]
+        case "latency":
+            return [
+                {
+                    "metric": item.metric,
+                    "requests": item.requests,
+                    "mean_s": item.mean_s,
+                    **{f"{name}_s": value for name, value in item.quantiles.items()},
+                }
+                for item in summary.latency
+            ]
         case "burstiness":
             if summary.burstiness is None:
                 return []
@@ -305,6 +317,23 @@ def _length_blocks(lengths: Sequence[LengthSummary]) -> list[Block]:
         ),
     )
     return [quantiles, shapes]
+
+
+def _latency_blocks(summary: TraceSummary) -> list[Block]:
+    rows = summary_rows(summary, "latency")
+    if not rows:
+        return []
+    times = SUMMARY_TABLES["latency"][2:]
+    cells = tuple(
+        (str(row["metric"]), f"{row['requests']:,}", *(seconds_text(float(str(row[name]))) for name in times))
+        for row in rows
+    )
+    columns = (
+        Column(header="metric"),
+        Column(header="requests", numeric=True),
+        *(Column(header=name.removesuffix("_s"), numeric=True) for name in times),
+    )
+    return [TextTable(title="Latency as the source measured it", columns=columns, rows=cells)]
 
 
 def _length_row(item: LengthSummary) -> dict[str, object]:

@@ -60,6 +60,7 @@ class FleetSimulator:
         requests: int | None = None,
         replications: int = 1,
         trace: Trace | str | Path | None = None,
+        split: Sequence[int] | None = None,
         arrivals: Arrivals = "recorded",
     ) -> FleetSimulator:
         """Read the recordings and check the arguments.
@@ -69,6 +70,7 @@ class FleetSimulator:
             instance: the same scenario, bound.
             seed, requests, replications, arrivals: as the attributes.
             trace: replayed instead of what the scenario says, at the mean rates of its classes.
+            split: classes of the trace by output length, see :func:`recorded_by_trace`.
 
         Raises:
             ValueError: naming the argument that is out of range.
@@ -85,7 +87,9 @@ class FleetSimulator:
         notes: list[str] = []
         if trace is not None:
             read = trace if isinstance(trace, Trace) else read_trace(trace)
-            recorded, notes = recorded_by_trace(read, instance.classes)
+            recorded, notes = recorded_by_trace(read, instance.classes, split=split)
+        elif split is not None:
+            raise ValueError(f"split needs a trace (got {list(split)})")
         else:
             recorded = recorded_by_scenario(scenario)
         if replications > 1 and recorded and arrivals == "recorded":

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -81,7 +82,9 @@ def recorded_by_scenario(scenario: Scenario) -> dict[str, RecordedClass]:
     return found
 
 
-def recorded_by_trace(trace: Trace, classes: Mapping[str, RequestClass]) -> tuple[dict[str, RecordedClass], list[str]]:
+def recorded_by_trace(
+    trace: Trace, classes: Mapping[str, RequestClass], *, split: Sequence[int] | None = None
+) -> tuple[dict[str, RecordedClass], list[str]]:
     """The requests of one trace as those of classes, each at the mean rate that its class has.
 
     A trace that names classes gives those that the scenario has; any other gives the only class there is.
@@ -89,6 +92,8 @@ def recorded_by_trace(trace: Trace, classes: Mapping[str, RequestClass]) -> tupl
     Args:
         trace: with arrival times.
         classes: request classes by name.
+        split: the largest output of each class but the one with the longest, tokens, rising: requests then belong to
+            classes by their output, the shortest to the class with the smallest mean output.
 
     Returns:
         Recordings by class, and what a reader must know: requests that no class takes, classes that the trace lacks.
@@ -100,6 +105,10 @@ def recorded_by_trace(trace: Trace, classes: Mapping[str, RequestClass]) -> tupl
         what = "has no arrival times to replay" if trace.arrival_s is None else "has arrivals at one instant only"
         raise ScenarioError([Problem(what=what, file=trace.source, hint="use a trace with times")])
     trace = spread_clock(trace)
+    notes = [f"{trace.source}: {note}" for note in trace.notes if not note.startswith(_STAMPED)]
+    if split is not None:
+        trace, note = _split_by_output(trace, classes, split)
+        notes.append(note)
     shared = [name for name in classes if name in trace.classes]
     if shared:
         parts = {name: trace.only(name) for name in shared}
@@ -108,8 +117,8 @@ def recorded_by_trace(trace: Trace, classes: Mapping[str, RequestClass]) -> tupl
     else:
         named = f"names {', '.join(trace.classes[:5])}" if trace.classes else "names no classes"
         what = f"{named}; the scenario has {', '.join(classes)}"
-        raise ScenarioError([Problem(what=what, file=trace.source, hint="name the same classes in both")])
-    notes = [f"{trace.source}: {note}" for note in trace.notes if not note.startswith(_STAMPED)]
+        hint = "name the same classes in both, or split the trace by output length"
+        raise ScenarioError([Problem(what=what, file=trace.source, hint=hint)])
     left = len(trace) - sum(map(len, parts.values()))
     if left:
         others = ", ".join(sorted(set(trace.classes) - set(shared)))
@@ -123,6 +132,22 @@ def recorded_by_trace(trace: Trace, classes: Mapping[str, RequestClass]) -> tupl
         assert rate_rps is not None
         recorded[name] = _recorded(part, name, classes[name].rate_rps / rate_rps)
     return recorded, notes
+
+
+def _split_by_output(trace: Trace, classes: Mapping[str, RequestClass], edges: Sequence[int]) -> tuple[Trace, str]:
+    """The trace with classes by output length, and which range each class is."""
+    problem = None
+    if len(edges) != len(classes) - 1:
+        problem = f"needs {len(classes) - 1} lengths for {len(classes)} classes (got {len(edges)})"
+    elif not edges or edges[0] < 1 or any(high <= low for low, high in pairwise(edges)):
+        problem = f"must be whole, at least 1 and rising (got {list(edges)})"
+    if problem is not None:
+        raise ScenarioError([Problem(what=problem, file="<arguments>", key="split", hint="e.g. 500,5000 for three")])
+    names = sorted(classes, key=lambda name: classes[name].lengths.output.mean)
+    ranges = [f"up to {edges[0]}", *(f"{low + 1} to {high}" for low, high in pairwise(edges)), f"above {edges[-1]}"]
+    note = ", ".join(f"{words} are {name}" for words, name in zip(ranges, names, strict=True))
+    which = np.searchsorted(np.asarray(edges), trace.output_tokens, side="left")
+    return replace(trace, cls=np.array(names)[which]), f"{trace.source}: requests by output tokens: {note}"
 
 
 def _recorded(trace: Trace, name: str, rate_scale: float) -> RecordedClass:

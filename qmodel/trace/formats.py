@@ -46,8 +46,12 @@ class TraceFormat:
         marks: names that must all be there; ``a|b`` means either.
         absent: names that must not be there.
         containers: kinds of file in which it occurs.
-        fields: names that hold each field, the first that is there wins.
+        fields: names that hold each field, the first that is there wins. Besides counts and arrivals these are
+            durations that the source measured (``ttft``, ``completion``, ``after_first`` from the first token to the
+            last), or the instants they end at (``first_token_at``, ``done_at``), which count from the arrival, or from
+            ``origin_at`` where another clock stamped them.
         time: unit of numeric arrivals; ``auto`` goes by the name (``_ms``, ``_ns``, ``UnixNano``) and the size.
+        durations: unit of measured durations whose name does not end in ``_ms``.
         block_tokens: tokens per entry of ``hash_ids``, 0 where there are none.
         skip: rows that are no request.
         note: what a reader of results should know.
@@ -60,6 +64,7 @@ class TraceFormat:
     containers: tuple[Container, ...] = ("csv", "json")
     fields: Mapping[str, tuple[str, ...]]
     time: TimeUnit = "auto"
+    durations: TimeUnit = "s"
     block_tokens: int = 0
     skip: tuple[Skip, ...] = ()
     note: str = ""
@@ -113,6 +118,7 @@ FORMATS: tuple[TraceFormat, ...] = (
             "prompt": ("Request tokens",),
             "output": ("Response tokens",),
             "class": ("Log Type",),
+            "completion": ("Elapsed time",),
         },
         time="s",
         note="a response of 0 tokens marks a failed request; such rows are left out",
@@ -159,7 +165,14 @@ FORMATS: tuple[TraceFormat, ...] = (
         title="vLLM bench serve, with --save-detailed",
         marks=("input_lens", "output_lens"),
         containers=("json",),
-        fields={"arrival": ("start_times",), "prompt": ("input_lens",), "output": ("output_lens",)},
+        fields={
+            "arrival": ("start_times",),
+            "prompt": ("input_lens",),
+            "output": ("output_lens",),
+            "ttft": ("ttfts",),
+            "after_first": ("itls",),
+            "completion": ("latencies",),
+        },
         time="s",
     ),
     TraceFormat(
@@ -171,6 +184,8 @@ FORMATS: tuple[TraceFormat, ...] = (
             "arrival": ("info/timings/targeted_start", "info/timings/request_start", "request_start_time"),
             "prompt": ("prompt_tokens",),
             "output": ("output_tokens",),
+            "ttft": ("time_to_first_token_ms",),
+            "completion": ("request_latency",),
         },
         time="s",
     ),
@@ -189,6 +204,7 @@ FORMATS: tuple[TraceFormat, ...] = (
             ),
             "cached": ("info/response_metrics/server_usage/prompt_tokens_details/cached_tokens",),
             "class": ("info/lora_adapter",),
+            "done_at": ("end_time",),
         },
         time="s",
     ),
@@ -202,8 +218,11 @@ FORMATS: tuple[TraceFormat, ...] = (
             "prompt": ("metrics/input_sequence_length/value",),
             "output": ("metrics/output_sequence_length/value", "metrics/output_token_count/value"),
             "reasoning": ("metrics/reasoning_token_count/value", "metrics/usage_reasoning_tokens/value"),
+            "ttft": ("metrics/time_to_first_token/value",),
+            "completion": ("metrics/request_latency/value",),
         },
         time="ns",
+        durations="ms",
         skip=(
             Skip(name="metadata/benchmark_phase", values=frozenset({"warmup"}), reason="request of the warm-up phase"),
         ),
@@ -245,6 +264,8 @@ FORMATS: tuple[TraceFormat, ...] = (
             "output": ("completion_tokens",),
             "reasoning": ("response/usage/completion_tokens_details/reasoning_tokens",),
             "class": ("model_group", "model"),
+            "first_token_at": ("completionStartTime",),
+            "done_at": ("endTime",),
         },
         skip=(
             Skip(name="cache_hit", values=frozenset({"true", "1"}), reason="answered from the proxy's cache"),
@@ -262,6 +283,7 @@ FORMATS: tuple[TraceFormat, ...] = (
             "reasoning": _spans("gen_ai.usage.reasoning.output_tokens", "gen_ai.usage.reasoning_tokens"),
             "cached": _spans("gen_ai.usage.cache_read.input_tokens", "gen_ai.usage.cached_tokens"),
             "class": _spans("gen_ai.request.model", "gen_ai.response.model"),
+            "done_at": ("endTimeUnixNano", "end_time_unix_nano", "end_time", "endTime"),
         },
         skip=tuple(
             Skip(
@@ -290,7 +312,14 @@ FORMATS: tuple[TraceFormat, ...] = (
         name="llmservingsim",
         title="LLMServingSim requests",
         marks=("input_toks", "output_toks"),
-        fields={"arrival": ("arrival_time", "queued_ts"), "prompt": ("input_toks",), "output": ("output_toks",)},
+        fields={
+            "arrival": ("arrival_time", "queued_ts"),
+            "prompt": ("input_toks",),
+            "output": ("output_toks",),
+            "origin_at": ("queued_ts",),
+            "first_token_at": ("first_token_ts",),
+            "done_at": ("last_token_ts",),
+        },
     ),
     TraceFormat(
         name="generic",
@@ -314,6 +343,8 @@ FORMATS: tuple[TraceFormat, ...] = (
                 "input_tokens_details/cached_tokens",
             ),
             "class": ("class", "cls", "request_class"),
+            "ttft": ("ttft_s", "ttft_ms", "ttft", "time_to_first_token_s", "time_to_first_token_ms"),
+            "completion": ("completion_s", "completion_ms", "e2e_s", "e2e_ms", "latency_s", "latency_ms"),
         },
     ),
 )

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from qmodel.trace.clock import clock_step
 from qmodel.trace.columns import MISSING, ClassCodes, Part, PrefixCache, TimeColumn, numbers
 from qmodel.trace.formats import TraceFormat
+from qmodel.trace.observed import OBSERVED, ObservedTimes
 from qmodel.trace.opening import file_error
 from qmodel.trace.records import Trace
 from qmodel.types import FloatArray, IntArray
@@ -39,6 +40,7 @@ class Gathering:
         self._classes = ClassCodes()
         self._times: TimeColumn | None = None
         self._prefixes = PrefixCache(kind.block_tokens)
+        self._observed = ObservedTimes(fields, kind.durations)
 
     def add(self, part: Part) -> None:
         """Keep the usable rows of a part."""
@@ -65,6 +67,8 @@ class Gathering:
         for name in ("prompt", "output", *_OPTIONAL):
             if name in tokens:
                 rows[name] = tokens[name][keep].astype(np.int64)
+        for name, seconds in self._observed.seconds(part, arrival_s, self._times).items():
+            rows[name] = seconds[keep]
         self._parts.append(rows)
         self._sizes.append(int(keep.sum()))
 
@@ -96,6 +100,7 @@ class Gathering:
         assert prompt is not None and output is not None
         reasoning, cached = sorted_column("reasoning"), sorted_column("cached")
         notes += [f"{count} rows state no {name} tokens; taken as 0" for name, count in self._blank.items() if count]
+        ttft_s, completion_s = (self._measured(name, order, notes) for name in OBSERVED)
         step_s = None if arrival_s is None else clock_step(arrival_s)
         notes += _time_notes(arrival_s, step_s)
         return Trace(
@@ -104,6 +109,8 @@ class Gathering:
             output_tokens=output,
             reasoning_tokens=reasoning,
             cached_prefix_tokens=None if cached is None else np.minimum(cached, prompt),
+            ttft_s=ttft_s,
+            completion_s=completion_s,
             cls=None if codes is None else self._classes.names(codes),
             source=source,
             format=self._kind.name,
@@ -204,9 +211,21 @@ class Gathering:
             pieces.append(piece)
         return np.concatenate(pieces)
 
+    def _measured(self, name: str, order: npt.NDArray[np.intp] | None, notes: list[str]) -> FloatArray | None:
+        """Durations that the source measured; None where no row states one."""
+        column = self._column(name)
+        if column is None or np.all(np.isnan(seconds := np.asarray(column, dtype=np.float64))):
+            return None
+        missing = int(np.isnan(seconds).sum())
+        if missing:
+            notes.append(f"{missing} rows state no {name} time that makes sense")
+        return seconds if order is None else seconds[order]
+
     def _filler(self, name: str, size: int) -> npt.NDArray[np.generic]:
         if name == "class":
             return self._classes.codes([None] * size)
+        if name in OBSERVED:
+            return np.full(size, np.nan)
         self._blank[name] = self._blank.get(name, 0) + size
         return np.zeros(size, dtype=np.int64)
 

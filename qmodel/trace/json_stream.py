@@ -27,6 +27,9 @@ _DOCUMENTS: Tree = {
     "input_lens": _NUMBERS,  # vLLM bench
     "output_lens": _NUMBERS,
     "start_times": _NUMBERS,
+    "ttfts": _NUMBERS,
+    "latencies": _NUMBERS,
+    "itls": _NUMBERS,
     "data": _ROWS,
     "requests": _ROWS,
     "records": _ROWS,
@@ -66,7 +69,7 @@ def json_rows(stream: Readable) -> Iterator[Row]:
         JsonError: if the text is cut off, or is not JSON and does not have one object a line.
 
     Example:
-        >>> list(json_rows(io.StringIO('{"data": [{"a": 1}, {"a": 2}], "itls": [[0.1]]}')))
+        >>> list(json_rows(io.StringIO('{"data": [{"a": 1}, {"a": 2}], "logs": [[0.1]]}')))
         [{'a': 1}, {'a': 2}]
         >>> list(json_rows(io.StringIO('{"a": 1}\\n{"a"')))[1] is BROKEN
         True
@@ -181,6 +184,9 @@ def _below(cursor: _Cursor, tree: object) -> Iterator[Row]:
 
 
 def _as_float(value: object) -> float:
+    """A number; a list of numbers (the gaps between the tokens of one request) is their sum."""
+    if isinstance(value, list):
+        return sum(map(_as_float, value))
     return float(value) if isinstance(value, (int, float)) else float("nan")
 
 

@@ -23,6 +23,8 @@ class Trace:
         output_tokens: generated tokens, thinking included, at least 1.
         reasoning_tokens: thinking tokens, at most ``output_tokens``; None where not recorded.
         cached_prefix_tokens: prompt tokens found in a prefix cache, at most ``prompt_tokens``; None where not recorded.
+        ttft_s, completion_s: from arrival to first and last token as the source measured them, NaN where a row states
+            none; None where not recorded.
         cls: class names; None where not recorded.
         source: the file.
         format: name of the format it was read as; empty for a trace that was not read from a file.
@@ -38,6 +40,8 @@ class Trace:
     output_tokens: IntArray
     reasoning_tokens: IntArray | None = None
     cached_prefix_tokens: IntArray | None = None
+    ttft_s: FloatArray | None = None
+    completion_s: FloatArray | None = None
     cls: npt.NDArray[np.str_] | None = None
     source: str
     format: str = ""
@@ -103,6 +107,8 @@ class Trace:
             output_tokens=self.output_tokens[rows],
             reasoning_tokens=None if self.reasoning_tokens is None else self.reasoning_tokens[rows],
             cached_prefix_tokens=None if self.cached_prefix_tokens is None else self.cached_prefix_tokens[rows],
+            ttft_s=None if self.ttft_s is None else self.ttft_s[rows],
+            completion_s=None if self.completion_s is None else self.completion_s[rows],
             cls=None if self.cls is None else self.cls[rows],
             span_s=span_s,
         )

@@ -25,7 +25,7 @@ def trace_csv(trace: Trace) -> Iterator[str]:
     """The trace as pieces of CSV text, header first: what :func:`qmodel.trace.read_trace` reads without loss.
 
     Columns are ``arrival_s`` (microseconds), ``prompt_tokens``, ``output_tokens``, ``reasoning_tokens``,
-    ``cached_prefix_tokens`` and ``class``, as far as they are known.
+    ``cached_prefix_tokens``, ``ttft_s``, ``completion_s`` and ``class``, as far as they are known.
 
     Example:
         >>> tokens = np.array([4, 7])
@@ -41,6 +41,8 @@ def trace_csv(trace: Trace) -> Iterator[str]:
         "output_tokens": trace.output_tokens,
         "reasoning_tokens": trace.reasoning_tokens,
         "cached_prefix_tokens": trace.cached_prefix_tokens,
+        "ttft_s": trace.ttft_s,
+        "completion_s": trace.completion_s,
         "class": trace.cls,
     }
     present = {name: column for name, column in columns.items() if column is not None}
@@ -111,6 +113,8 @@ def _umask() -> int:
 
 def _cell(value: object) -> str:
     if isinstance(value, float):
+        if value != value:
+            return ""  # a row without this time
         return f"{value:.6f}".rstrip("0").rstrip(".")
     text = str(value)
     return '"' + text.replace('"', '""') + '"' if any(letter in text for letter in ',"\n\r') else text

@@ -12,12 +12,21 @@ from qmodel.trace import Trace, spread_clock
 from qmodel.types import FloatArray, IntArray, Law
 from qmodel.workload.burstiness import Burstiness, measure_burstiness
 
-__all__ = ["DECODE_S", "PREFILL_S", "LengthSummary", "TraceSummary", "summarise_law", "summarise_trace"]
+__all__ = [
+    "DECODE_S",
+    "PREFILL_S",
+    "LatencySummary",
+    "LengthSummary",
+    "TraceSummary",
+    "summarise_law",
+    "summarise_trace",
+]
 
 # What a request holds a slot for in the peakedness, unless told otherwise: 50 tokens/s out, 10,000 tokens/s in.
 DECODE_S = 0.020
 PREFILL_S = 0.0001
 LEVELS = (0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.999)
+LATENCY_LEVELS = (0.5, 0.9, 0.95, 0.99)
 _BARS = 32
 _MINUTE_S = 60.0
 
@@ -45,6 +54,23 @@ class LengthSummary:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LatencySummary:
+    """One metric as the source of the trace measured it.
+
+    Attributes:
+        metric: ``ttft``, ``tpot`` or ``completion``.
+        requests: that have it.
+        mean_s: s; per token for ``tpot``.
+        quantiles: s by ``p50`` ... ``p99``.
+    """
+
+    metric: str
+    requests: int
+    mean_s: float
+    quantiles: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TraceSummary:
     """A trace in numbers.
 
@@ -54,6 +80,7 @@ class TraceSummary:
         span_s, rate_rps: None without arrivals.
         clock_step_s: of a coarse clock.
         lengths: prompt, output, then what else is recorded.
+        latency: what the source measured of its own requests.
         cached_share: share of all prompt tokens that a prefix cache held, None where not recorded.
         prompt_output_correlation: Pearson's, of prompt and output tokens.
         burstiness: with a coarse clock, after its rows were spread; None without arrivals.
@@ -73,6 +100,7 @@ class TraceSummary:
     rate_rps: float | None
     clock_step_s: float | None
     lengths: tuple[LengthSummary, ...]
+    latency: tuple[LatencySummary, ...]
     cached_share: float | None
     prompt_output_correlation: float | None
     burstiness: Burstiness | None
@@ -142,6 +170,7 @@ def summarise_trace(
         rate_rps=trace.rate_rps,
         clock_step_s=trace.clock_step_s,
         lengths=tuple(_length(name, column) for name, column in columns.items() if column is not None),
+        latency=tuple(_latency(trace)),
         cached_share=None if cached is None else float(cached.sum() / trace.prompt_tokens.sum()),
         prompt_output_correlation=_correlation(trace.prompt_tokens, trace.output_tokens),
         burstiness=_burstiness(smooth, decode_s, prefill_s, windows_s),
@@ -190,6 +219,26 @@ def _length(name: str, tokens: IntArray) -> LengthSummary:
         edges=tuple(edges.tolist()),
         bars=tuple((bars / sample.size).tolist()),
     )
+
+
+def _latency(trace: Trace) -> list[LatencySummary]:
+    """TTFT, TPOT and completion where they were measured; TPOT of outputs of two tokens and more."""
+    columns = {"ttft": trace.ttft_s, "tpot": None, "completion": trace.completion_s}
+    if trace.ttft_s is not None and trace.completion_s is not None:
+        after = trace.output_tokens - 1
+        columns["tpot"] = np.where(after > 0, (trace.completion_s - trace.ttft_s) / np.maximum(after, 1), np.nan)
+    rows = []
+    for metric, column in columns.items():
+        sample = np.zeros(0) if column is None else column[np.isfinite(column)]
+        if sample.size:
+            values = np.quantile(sample, LATENCY_LEVELS, method="inverted_cdf")
+            quantiles = {f"p{100 * p:g}": float(x) for p, x in zip(LATENCY_LEVELS, values, strict=True)}
+            rows.append(
+                LatencySummary(
+                    metric=metric, requests=int(sample.size), mean_s=float(sample.mean()), quantiles=quantiles
+                )
+            )
+    return rows
 
 
 def _edges(low: float, high: float) -> FloatArray:

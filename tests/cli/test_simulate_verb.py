@@ -106,6 +106,12 @@ def test_a_trace_is_replayed(qm: Command, scenario: Path, tmp_path: Path) -> Non
     assert run.code == 2 and "replications" in run.err
     run = qm("simulate", scenario, "--fleet", fleet(tmp_path, 4), "--trace", tmp_path / "none.csv")
     assert run.code == 2 and "none.csv" in run.err
+    run = qm(*words, "--by", "model")
+    assert run.code == 2 and "has no column 'model' to tell classes by" in run.err
+    run = qm(*words, "--split", "20,many")
+    assert run.code == 2 and "must be whole numbers of tokens" in run.err
+    run = qm("simulate", scenario, "--split", "20")
+    assert run.code == 2 and "--split: says what the classes of a trace are; add --trace FILE" in run.err
 
 
 @pytest.mark.parametrize("words", [("--requests", "5"), ("--seed", "-1"), ("--arrivals", "even"), ("--table", "slo")])

@@ -230,6 +230,23 @@ def test_classes_of_a_trace_are_those_of_the_scenario(tmp_path: Path) -> None:
         qm.simulate(scenario(**classes), fleet({"p": (2, 1.0)}, classes=("chat", "batch")), trace=lonely)
 
 
+def test_a_trace_without_classes_is_split_by_output_length(tmp_path: Path) -> None:
+    trace = write_trace(tmp_path / "mixed.csv", np.arange(3000) * 0.1, np.tile([5, 40, 6], 1000))
+    longer = chat()
+    longer["output_tokens"] = {"mean": 400, "cv": 0.5}
+    two = scenario(long=longer, short=chat())
+    pools = fleet({"p": (2, 1.0)}, classes=("long", "short"))
+    found = qm.simulate(two, pools, trace=trace, split=[20], requests=1000)
+    assert any("up to 20 are short, above 20 are long" in text for text in found.assumptions)
+    mean_s = {row.cls: row.simulated_s for row in found.latency if (row.metric, row.stat) == ("completion", "mean")}
+    assert mean_s["long"] > 4.0 * mean_s["short"]
+    for edges, words in (([20, 30], "1 lengths for 2 classes"), ([0], "rising")):
+        with pytest.raises(qm.ScenarioError, match=words):
+            qm.simulate(two, pools, trace=trace, split=edges)
+    with pytest.raises(ValueError, match="split needs a trace"):
+        qm.simulate(two, pools, split=[20])
+
+
 @pytest.mark.parametrize(
     ("argument", "value"), [("seed", -1), ("requests", 5), ("replications", 0), ("arrivals", "uniform")]
 )

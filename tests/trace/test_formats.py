@@ -111,6 +111,42 @@ def test_rows_that_are_no_request_are_counted_by_reason() -> None:
     }
 
 
+# file: time to first token, completion
+MEASURED: dict[str, tuple[list[float] | None, list[float] | None]] = {
+    "vllm-bench.json": ([0.1, 0.2], [0.12, 0.22]),
+    "guidellm.json": ([0.08] * 4, [1.0] * 4),
+    "inference-perf.json": (None, [2.0, 2.0]),
+    "litellm.jsonl": ([0.25], [0.75]),
+    "litellm.csv": (None, [0.75, 0.75]),
+    "llmservingsim.jsonl": ([0.2, 0.2], [4.0, 2.5]),
+    "burstgpt-3.csv": (None, [1.5, 0.2]),
+    "otlp.jsonl": (None, [1.0, 1.0]),
+    "azure.csv": (None, None),
+}
+
+
+@pytest.mark.parametrize("name", MEASURED)
+def test_latencies_that_a_source_measured_are_kept(name: str) -> None:
+    trace = sample(name)
+    for found, expected in zip((trace.ttft_s, trace.completion_s), MEASURED[name], strict=True):
+        assert (found is None) == (expected is None)
+        if found is not None:
+            assert found.tolist() == pytest.approx(expected)
+
+
+def test_a_latency_that_makes_no_sense_is_blank_and_counted(tmp_path: Path) -> None:
+    file = tmp_path / "odd.csv"
+    rows = ["0,5,5,0.2,1.0", "1,6,6,-1,1.0", "2,7,7,3.0,1.0", "0.5,8,8,,x"]
+    file.write_text("\n".join(["arrival_s,prompt_tokens,output_tokens,ttft_s,completion_s", *rows]) + "\n")
+    trace = read_trace(file)
+    assert trace.prompt_tokens.tolist() == [5, 8, 6, 7]
+    assert trace.ttft_s is not None and trace.completion_s is not None
+    assert trace.ttft_s[0] == 0.2 and all(value != value for value in trace.ttft_s[1:])
+    assert trace.completion_s[[0, 2, 3]].tolist() == [1.0, 1.0, 1.0]
+    assert "3 rows state no ttft time that makes sense" in trace.notes
+    assert "1 rows state no completion time that makes sense" in trace.notes
+
+
 def test_the_blocks_of_a_prompt_give_the_prefix_that_an_endless_cache_holds() -> None:
     # 512 tokens a block: 2 of 3 blocks known, then 1 of 2, then none because the first block is new
     assert counts(sample("mooncake.jsonl").cached_prefix_tokens) == [0, 1024, 512, 0]

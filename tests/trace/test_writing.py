@@ -21,13 +21,20 @@ def same(first: Trace, second: Trace) -> None:
         assert first.arrival_s is second.arrival_s
     else:
         np.testing.assert_allclose(first.arrival_s, second.arrival_s, atol=1e-6)
+    for name in ("ttft_s", "completion_s"):
+        one, two = getattr(first, name), getattr(second, name)
+        assert (one is None) == (two is None)
+        if one is not None:
+            np.testing.assert_allclose(one, two, atol=1e-6)
     assert (first.cls is None) == (second.cls is None)
     if first.cls is not None and second.cls is not None:
         assert first.cls.tolist() == second.cls.tolist()
 
 
 @pytest.mark.parametrize("ending", ["csv", "csv.gz"])
-@pytest.mark.parametrize("name", ["otlp.jsonl", "qwen-bailian.jsonl", "openai-chat.jsonl", "weka.json", "azure.csv"])
+@pytest.mark.parametrize(
+    "name", ["otlp.jsonl", "qwen-bailian.jsonl", "openai-chat.jsonl", "weka.json", "azure.csv", "guidellm.json"]
+)
 def test_a_converted_trace_is_the_same_trace(tmp_path: Path, name: str, ending: str) -> None:
     trace = read_trace(SAMPLES / name)
     target = tmp_path / f"out.{ending}"
