@@ -11,10 +11,12 @@ from collections.abc import Callable
 import numpy as np
 
 from qmodel.queueing import pool, pool_metrics, utilisation
-from qmodel.types import Replica, Stream
+from qmodel.types import Metric, Replica, Stream
 from tests.queueing.llm_cases import chat_8b, reasoning_70b
 
 REPEATS = 15
+
+Wanted = tuple[str, Metric, float | None]
 
 
 def main() -> None:
@@ -35,7 +37,8 @@ def calls(replica: Replica, stream: Stream, least: int) -> list[tuple[str, int, 
     """Named calls with the number of cases each evaluates."""
     few, many = np.arange(least, least + 40), np.repeat(np.arange(least, least + 40), 25)
     loads = np.tile(np.linspace(0.5, 1.0, 25), 40)
-    tail = [(stream.name, "ttft", 0.99), (stream.name, "tpot", None), (stream.name, "completion", 0.95)]
+    tail: list[Wanted] = [(stream.name, "ttft", 0.99), (stream.name, "tpot", None), (stream.name, "completion", 0.95)]
+    means: list[Wanted] = [(stream.name, "ttft", None), (stream.name, "tpot", None), (stream.name, "completion", None)]
     return [
         ("utilisation, 1000 cases", 1000, lambda: utilisation(replica, [stream], many, loads)),
         (
@@ -52,15 +55,27 @@ def calls(replica: Replica, stream: Stream, least: int) -> list[tuple[str, int, 
         (
             "TTFT p99, TPOT mean, completion p95, 40",
             40,
-            lambda: pool_metrics(replica, [stream], few, 1.0, "random", tail),  # type: ignore[arg-type]
+            lambda: pool_metrics(replica, [stream], few, 1.0, "random", tail),
         ),
         (
             "the same, 1 case",
             1,
-            lambda: pool_metrics(replica, [stream], least, 1.0, "random", tail),  # type: ignore[arg-type]
+            lambda: pool_metrics(replica, [stream], least, 1.0, "random", tail),
         ),
+        (
+            "means of three metrics, 1000 cases",
+            1000,
+            lambda: pool_metrics(replica, [stream], many, loads, "random", means),
+        ),
+        ("pool, nine percentiles", 1, lambda: percentiles(replica, stream, least)),
         ("pool, all laws, one percentile", 1, lambda: pool(replica, [stream], least)[stream.name].ttft.quantile(0.99)),
     ]
+
+
+def percentiles(replica: Replica, stream: Stream, replicas: int) -> list[float]:
+    """Median, p95 and p99 of three metrics."""
+    found = pool(replica, [stream], replicas)[stream.name]
+    return [law.quantile(p) for law in (found.ttft, found.tpot, found.completion) for p in (0.5, 0.95, 0.99)]
 
 
 def median_s(run: Callable[[], object]) -> float:

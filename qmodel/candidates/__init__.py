@@ -11,14 +11,17 @@ from qmodel.candidates.frontiers import (
     unit_loads,
 )
 from qmodel.candidates.resources import resource_shares
+from qmodel.candidates.mixed_pools import Blend, SharedPool
 
 __all__ = [
+    "Blend",
     "Candidate",
     "CandidateSet",
     "Column",
     "ColumnSet",
     "Frontier",
     "RefusedCandidate",
+    "SharedPool",
     "columns_for_model",
     "enumerate_candidates",
     "feasible_at",

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from itertools import combinations
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from qmodel.candidates.enumeration import Candidate
 from qmodel.candidates.frontiers import feasible_at, frontier, least_counts, optimistic_loads
+from qmodel.candidates.mixed_pools import Blend, SharedPool, shared_pools
 from qmodel.types import FloatArray, IntArray, RequestClass
 
 __all__ = ["NOT_TRIED", "Column", "ColumnSet", "columns_for_model"]
 
-_MOST_CLASSES = 4  # classes in one mix
 NOT_TRIED = -1  # a least count that was not looked for: even its optimistic cost is beyond the best
-_MIX_CANDIDATES = 6  # tried for a mix of several classes
+_SHARED_CANDIDATES = 6  # whose shared pools are looked at from the start
 _FIRST = 4  # candidates tried before the others are held against the best of them
 _ALL_SIZES = 12  # up to here every count becomes a column; beyond, a spread of counts
 _NO_LOAD = 1e-6  # of the largest stable load: only the hardware speaks
@@ -62,6 +61,9 @@ class ColumnSet:
         candidates: all candidates of the model, positions as in ``least``.
         ratios: for each class alone, an upper bound on the share of its demand that one replica carries in a pool
             of any count that is useful, shape (J,); where the model has several classes, in a pool of any count.
+        classes: of the model; empty where the columns are all that is to be known.
+        shared: pools that several classes share, by candidate position.
+        budget_usd_per_hour: no fleet that is worth having pays more for this model.
     """
 
     columns: tuple[Column, ...]
@@ -69,12 +71,43 @@ class ColumnSet:
     least: Mapping[str, tuple[int, ...]]
     candidates: tuple[Candidate, ...]
     ratios: Mapping[str, FloatArray]
+    classes: tuple[RequestClass, ...] = ()
+    shared: Mapping[int, tuple[SharedPool, ...]] = field(default_factory=dict)
+    budget_usd_per_hour: float = np.inf
+
+    def blends(self) -> list[Blend]:
+        """Shared pools as the integer program takes them."""
+        return [blend for pools in self.shared.values() for item in pools for blend in item.blends()]
+
+    def refined(self, mixes: Mapping[tuple[int, int], Sequence[FloatArray]]) -> ColumnSet:
+        """The same with the frontier along more mixes.
+
+        Args:
+            mixes: class shares of shape (K,) by candidate position and count; a candidate without shared pools gets
+                them, whatever the count.
+
+        Returns:
+            This set where all of it is known already.
+        """
+        if not self.classes:
+            return self
+        new = sorted({position for position, _ in mixes if position not in self.shared})
+        added = shared_pools(self.candidates, self.classes, new, self.budget_usd_per_hour) if new else {}
+        shared = {
+            position: tuple(item.refined(mixes.get((position, item.replicas), ())) for item in pools)
+            for position, pools in self.shared.items()
+        }
+        known = [item for pools in self.shared.values() for item in pools]
+        found = [item for pools in shared.values() for item in pools]
+        if not added and all(old is one for old, one in zip(known, found, strict=True)):
+            return self
+        return replace(self, shared={**shared, **added})
 
 
 def columns_for_model(
     candidates: Sequence[Candidate], classes: Sequence[RequestClass], *, every_count: bool = False
 ) -> ColumnSet:
-    """Columns for the classes of one model: each alone, and all mixes of up to four in proportion to their demand.
+    """Columns for the classes of one model: each alone, and pools that they share.
 
     A count that costs more than the cheapest pool for the same classes is left out. That is right only while
     nothing else competes for the GPUs of that pool.
@@ -84,31 +117,22 @@ def columns_for_model(
         classes: its classes.
         every_count: leave no count out, because stock may take the cheapest pool away.
     """
-    columns: list[Column] = []
-    least: dict[str, tuple[int, ...]] = {}
-    ratios: dict[str, FloatArray] = {}
-    complete = True
-    best_alone: dict[str, float] = {}
-    known: dict[str, dict[tuple[int, int], tuple[float, float]]] = {}
-    for size in range(1, min(len(classes), _MOST_CLASSES) + 1):
-        if size == 2 and len({name for column in columns for name in column.shares}) < len(classes):
-            break  # a class that no pool carries alone is in no mix either: nothing covers it
-        for mix in combinations(classes, size):
-            budget = np.inf if size == 1 else sum(best_alone[item.name] for item in mix)
-            pools = candidates if size == 1 or every_count else _promising(candidates, mix)
-            found = _direction(pools, mix, budget, every_count=every_count)
-            columns += found.columns
-            complete = complete and found.complete
-            if size == 1:
-                name = mix[0].name
-                least[name] = tuple(int(n) for n in found.least)
-                ratios[name], known[name] = found.ratios, found.known
-                best_alone[name] = found.best_usd_per_hour
-    if len(classes) > 1:
-        budget = np.inf if every_count else sum(best_alone.values())
-        ratios = {item.name: _top_ratios(candidates, item, budget, known[item.name]) for item in classes}
+    alone = {item.name: _direction(candidates, [item], every_count=every_count) for item in classes}
+    ratios = {name: found.ratios for name, found in alone.items()}
+    shared: dict[int, tuple[SharedPool, ...]] = {}
+    budget = np.inf if every_count else sum(found.best_usd_per_hour for found in alone.values())
+    if len(classes) > 1 and all(found.columns for found in alone.values()):
+        ratios = {item.name: _top_ratios(candidates, item, budget, alone[item.name].known) for item in classes}
+        shared = shared_pools(candidates, classes, _promising(candidates, classes), budget)
     return ColumnSet(
-        columns=tuple(columns), complete=complete, least=least, candidates=tuple(candidates), ratios=ratios
+        columns=tuple(column for found in alone.values() for column in found.columns),
+        complete=all(found.complete for found in alone.values()),
+        least={name: tuple(int(n) for n in found.least) for name, found in alone.items()},
+        candidates=tuple(candidates),
+        ratios=ratios,
+        classes=tuple(classes),
+        shared=shared,
+        budget_usd_per_hour=budget,
     )
 
 
@@ -122,15 +146,13 @@ class _Direction:
     known: dict[tuple[int, int], tuple[float, float]]
 
 
-def _direction(
-    candidates: Sequence[Candidate], mix: Sequence[RequestClass], budget: float, *, every_count: bool
-) -> _Direction:
+def _direction(candidates: Sequence[Candidate], mix: Sequence[RequestClass], *, every_count: bool) -> _Direction:
     """Columns of one mix. A count is kept while it could still be part of a cheapest fleet."""
     cost = np.array([item.cost_usd_per_hour for item in candidates])
     known: dict[tuple[int, int], tuple[float, float]] = {}
-    least = _least(candidates, mix, known, np.inf if every_count else budget, all_of_them=every_count)
+    least = _least(candidates, mix, known, all_of_them=every_count)
     best = float(np.where(least > 0, cost * least, np.inf).min(initial=np.inf))
-    counts = _useful_counts(candidates, mix, least, np.inf if every_count else min(best, budget))
+    counts = _useful_counts(candidates, mix, least, np.inf if every_count else best)
     cases = [
         (position, count) for position, sizes in enumerate(counts) for count in _tried(candidates[position], sizes)
     ]
@@ -165,7 +187,6 @@ def _least(
     candidates: Sequence[Candidate],
     mix: Sequence[RequestClass],
     known: dict[tuple[int, int], tuple[float, float]],
-    budget: float,
     *,
     all_of_them: bool,
 ) -> IntArray:
@@ -175,7 +196,7 @@ def _least(
     order = np.argsort(floor, kind="stable")
     order = order[np.isfinite(floor[order])]
     least = np.zeros(len(candidates), dtype=int)
-    best = budget
+    best = np.inf
     for rows in (order,) if all_of_them else (order[:_FIRST], order[_FIRST:]):
         tried = rows[floor[rows] <= best * (1 + 1e-9)]
         least[np.setdiff1d(rows, tried)] = NOT_TRIED
@@ -185,11 +206,11 @@ def _least(
     return least
 
 
-def _promising(candidates: Sequence[Candidate], mix: Sequence[RequestClass]) -> list[Candidate]:
-    """The candidates that could carry the mix at the least optimistic cost; mixes are many and rarely need others."""
+def _promising(candidates: Sequence[Candidate], mix: Sequence[RequestClass]) -> list[int]:
+    """Positions of the candidates that could carry the mix at the least optimistic cost."""
     floor = _optimistic_costs(candidates, mix)
-    rows = np.sort(np.argsort(floor, kind="stable")[:_MIX_CANDIDATES])
-    return [candidates[row] for row in rows.tolist() if np.isfinite(floor[row])]
+    rows = np.argsort(floor, kind="stable")[:_SHARED_CANDIDATES]
+    return sorted(row for row in rows.tolist() if np.isfinite(floor[row]))
 
 
 def _optimistic_costs(candidates: Sequence[Candidate], mix: Sequence[RequestClass]) -> FloatArray:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -11,13 +11,14 @@ from qmodel.candidates.enumeration import Candidate
 from qmodel.candidates.resources import resource_shares, tpot_limit_s
 from qmodel.evaluation import slo_ratios
 from qmodel.queueing import pool_metrics, utilisation
-from qmodel.types import FloatArray, IntArray, Metric, Replica, RequestClass, Router
+from qmodel.types import FloatArray, IntArray, Metric, Replica, RequestClass, Router, Stream
 
-__all__ = ["Frontier", "feasible_at", "frontier", "least_counts", "optimistic_loads", "unit_loads"]
+__all__ = ["Frontier", "feasible_at", "frontier", "frontier_between", "least_counts", "optimistic_loads", "unit_loads"]
 
 _COARSE = (1e-4, 0.5, 0.85)  # of the largest stable load; the first is zero load: prefill alone may miss
 _NO_LOAD = 1e-6  # share of the demand at which only the hardware speaks
 _STEPS = 14  # at most; smooth predictions take four or five
+_UNKNOWN = 1.2  # prediction over target just beyond the frontier, where it was not evaluated
 _TIGHT = 0.004  # relative width at which an interval is narrow enough
 
 
@@ -81,15 +82,25 @@ def _reached(
 def _mean_tpot_ratios(
     replicas: Sequence[Replica], classes: Sequence[RequestClass], counts: IntArray, loads: FloatArray, router: Router
 ) -> FloatArray:
-    """Mean TPOT over what the targets allow it, shape (C,); takes microseconds and settles most cases that miss."""
+    """Mean TPOT over what the targets allow it, shape (C,); takes microseconds and settles most cases that miss.
+
+    Bursts are left out of this screen: under them nothing is served faster than under Poisson arrivals.
+    """
     limits = {item.name: tpot_limit_s(item) for item in classes}
     wanted: list[tuple[str, Metric, float | None]] = [
         (name, "tpot", None) for name, limit_s in limits.items() if np.isfinite(limit_s)
     ]
     if not wanted:
         return np.zeros(len(replicas))
-    values = pool_metrics(replicas, [item.stream() for item in classes], counts, loads, router, wanted)
+    values = pool_metrics(replicas, [_unburst(item) for item in classes], counts, loads, router, wanted)
     return np.asarray((values / np.array([limits[name] for name, _, _ in wanted])).max(axis=1))
+
+
+def _unburst(item: RequestClass) -> Stream:
+    """The stream of a class with Poisson arrivals, unless its own are smoother."""
+    stream = item.stream()
+    smoother = stream.burst is not None and min(stream.burst.excess, default=0.0) < 0.0
+    return stream if smoother else replace(stream, burst=None)
 
 
 def frontier(
@@ -123,6 +134,27 @@ def frontier(
     return Frontier(
         low=np.array([found[key][0] for key in keys]) * scale, high=np.array([found[key][1] for key in keys]) * scale
     )
+
+
+def frontier_between(
+    candidate: Candidate, classes: Sequence[RequestClass], replicas: int, low: float, high: float
+) -> tuple[float, float]:
+    """The frontier of one pool where its neighbourhood is known: largest load carried, smallest that is not.
+
+    Args:
+        candidate: the pool without its count.
+        classes: the direction: every class brings its whole rate at load 1.
+        replicas: its count.
+        low: a load that is likely carried.
+        high: a load that is not.
+    """
+    one = np.array([replicas])
+    worst = float(_reached([candidate], classes, one, np.array([low]))[0])
+    if worst > 1.0:
+        found = frontier([candidate], classes, one)
+        return float(found.low[0]), float(found.high[0])
+    narrowed = _narrowed([candidate], classes, one, *(np.array([value]) for value in (low, high, worst, _UNKNOWN)))
+    return float(narrowed.low[0]), float(narrowed.high[0])
 
 
 def _crossings(candidates: Sequence[Candidate], classes: Sequence[RequestClass], sizes: IntArray) -> Frontier:

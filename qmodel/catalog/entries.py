@@ -305,6 +305,45 @@ class _Override(_Strict):
     band: dict[str, float | None]
 
 
+_ConstantName = Literal[
+    "e_w",
+    "e_f",
+    "e_kv",
+    "e_fa",
+    "e_ap",
+    "e_mw",
+    "e_mf",
+    "c_l",
+    "c_m",
+    "c_pl",
+    "ar_a",
+    "ar_f",
+    "ar_fp",
+    "h0",
+    "h1",
+    "t_fe",
+]
+
+
+class _CalibratedBand(_Strict):
+    p50: Annotated[float, Field(gt=0, lt=10)]
+    p90: Annotated[float, Field(gt=0, lt=10)]
+
+
+class CalibrationEntry(_Sourced):
+    model_config = ConfigDict(extra="allow", strict=True)  # how it was found, for people: errors, multipliers, files
+    model: Name
+    gpu: Name
+    engine: Name
+    precision: Literal["bf16", "fp8", "fp4", "w4"]
+    layouts: Annotated[list[Name], Field(min_length=1)]
+    points: Count
+    largest_batch: Positive
+    largest_context_tokens: NotNegative
+    constants: dict[_ConstantName, Positive]
+    band: _CalibratedBand
+
+
 class _Evidence(_Strict):
     dev_points: Annotated[int, Field(ge=0)]
     status: Annotated[str, Field(pattern="^(fitted|thin|guess)")]
@@ -341,6 +380,7 @@ class Constants(_Strict):
     caps: dict[str, Positive]
     memory: dict[str, dict[str, Any]] = {}
     overrides: list[_Override] = []
+    calibrations: list[CalibrationEntry] = []
     fallback: _Fallback
 
 
@@ -353,5 +393,6 @@ ENTRIES: dict[str, type[BaseModel]] = {
     "models": ModelEntry,
     "gpu_hour": PriceEntry,
     "engines": EngineEntry,
+    "calibrations": CalibrationEntry,
 }
 CONSTANTS: type[BaseModel] = Constants

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from qmodel.catalog.architectures import expand_variants
 from qmodel.catalog.names import NameIndex, index_names
 from qmodel.catalog.schema import (
     CatalogFileError,
@@ -22,9 +23,11 @@ from qmodel.files import Document, join_key, read_yaml
 
 __all__ = ["Layered", "layer_files"]
 
+CALIBRATION_VERSION = 1
 _BY_ID = ("gpus", "nodes", "scale_out", "topologies", "scale_up_domains", "models", "engines")
-_HEAD = ("schema_version", "about", "source", "as_of", "confidence", "note")
-_SECTIONS = (*_BY_ID, "gpu_hour", "constants", "default_node")
+_HEAD = ("schema_version", "qmodel_calibration", "about", "source", "as_of", "confidence", "note")
+_SECTIONS = (*_BY_ID, "gpu_hour", "constants", "calibrations", "default_node")
+_CALIBRATED = ("model", "gpu", "engine", "precision")  # what tells one calibration from another
 _KIND = {"gpus": "gpu", "nodes": "node", "scale_out": "fabric", "topologies": "topology", "models": "model"}
 _KIND["engines"] = "engine"
 _MISPLACED = {"prices": "gpu_hour", "fabrics": "scale_out", "engine_constants": "constants"}
@@ -71,6 +74,7 @@ def layer_files(sections: Mapping[str, Any], paths: Sequence[str | Path]) -> Lay
 
 def _layer(layered: Layered, document: Document, *, shipped: Mapping[str, Any]) -> list[Problem]:
     problems: list[Problem] = []
+    calibrations: object = []
     for section, content in document.data.items():
         if section in _HEAD:
             continue
@@ -81,9 +85,11 @@ def _layer(layered: Layered, document: Document, *, shipped: Mapping[str, Any]) 
             problems += _add_constants(layered, document, content)
         elif section == "default_node":
             problems += _add_default_nodes(layered, document, content, names)
+        elif section == "calibrations":
+            calibrations = content
         else:
             problems.append(_unknown_section(document, section))
-    return problems
+    return problems + _add_calibrations(layered, document, calibrations)
 
 
 def _add_entries(
@@ -144,6 +150,46 @@ def _add_constants(layered: Layered, document: Document, content: object) -> lis
     problems += check_constants(result, document, "constants")
     layered.sections["constants"] = result
     return problems
+
+
+def _add_calibrations(layered: Layered, document: Document, content: object) -> list[Problem]:
+    """Add the user's own fits after all other sections, whose names they use; a later fit of the same wins."""
+    version = document.data.get("qmodel_calibration", CALIBRATION_VERSION)
+    if version != CALIBRATION_VERSION:
+        what = f"calibration files of version {version!r} are not known (this is version {CALIBRATION_VERSION})"
+        return [document.problem("qmodel_calibration", what, "calibrate again with this version of qmodel")]
+    if not isinstance(content, list):
+        return [document.problem("calibrations", f"must be a list (got {content!r})", "write '- model: ...' items")]
+    if not content:
+        return []
+    names = index_names(layered.sections, expand_variants(layered.sections["models"]))
+    problems: list[Problem] = []
+    for index, raw in enumerate(content):
+        key = f"calibrations[{index}]"
+        if not isinstance(raw, Mapping):
+            problems.append(document.problem(key, f"must be a mapping (got {raw!r})"))
+            continue
+        entry = {"confidence": "high", **_with_head(raw, document)}
+        broken = check_entry("calibrations", entry, document, key)
+        for kind in ("model", "gpu", "engine"):
+            identity = names[kind].find(str(entry.get(kind)))
+            if identity is not None:
+                entry[kind] = names[kind].shown[identity]
+            elif isinstance(entry.get(kind), str):
+                near = names[kind].nearest(entry[kind])
+                hint = f"nearest: {', '.join(map(repr, near))}" if near else "lay its catalog file under this one"
+                what = f"no {kind} {entry[kind]!r} in the catalog"
+                broken.append(document.problem(f"{key}.{kind}", what, hint))
+        problems += broken
+        if not broken:
+            constants = layered.sections["constants"]
+            kept = [item for item in constants.get("calibrations", []) if not _same_fit(item, entry)]
+            layered.sections["constants"] = {**constants, "calibrations": [*kept, entry]}
+    return problems
+
+
+def _same_fit(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    return all(one[name] == other[name] for name in _CALIBRATED)
 
 
 def _add_default_nodes(

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["capacity_command", "evaluate_command"]
 
-EVALUATION_TABLES = ("slo", "pools", "latency", "routing")
+EVALUATION_TABLES = ("slo", "pools", "latency", "routing", "links")
 
 
 @guarded(outcome="Nothing was evaluated.")

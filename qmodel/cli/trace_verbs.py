@@ -26,7 +26,7 @@ __all__ = ["trace_app"]
 
 Result = TypeVar("Result")
 
-SUMMARY_TABLES = ("lengths", "latency", "burstiness", "rejected", "sizes", "rates")
+SUMMARY_TABLES = ("lengths", "observed", "burstiness", "rejected", "sizes", "rates")
 FIT_TABLES = ("fits",)
 MOST_CLASSES = 12
 OTHER = "other"

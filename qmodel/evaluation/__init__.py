@@ -1,7 +1,9 @@
 """Metrics of a fleet, its capacity and service curve."""
 
-from qmodel.evaluation.assessment import PoolCase, assess, slo_ratios
+from qmodel.evaluation.assessment import assess, slo_ratios
 from qmodel.evaluation.fleet_metrics import evaluate_fleet, fleet_capacity, pool_cases
+from qmodel.evaluation.kv_links import kv_token_bytes
+from qmodel.evaluation.path_predictions import PoolCase
 from qmodel.evaluation.results import CapacityResult, CurveRow, Evaluation, LatencyRow
 
 __all__ = [
@@ -13,6 +15,7 @@ __all__ = [
     "assess",
     "evaluate_fleet",
     "fleet_capacity",
+    "kv_token_bytes",
     "pool_cases",
     "slo_ratios",
 ]

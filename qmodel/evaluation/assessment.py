@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
+from qmodel.evaluation.kv_links import sources_of
+from qmodel.evaluation.path_predictions import FleetPredictions, PoolCase, Solution, predict_paths
 from qmodel.evaluation.results import Evaluation, LatencyRow
-from qmodel.problem import Price, at_confidence
-from qmodel.queueing import PoolPrediction, Prediction, pool, pool_metrics
+from qmodel.queueing import ClassPrediction, Prediction, pool_metrics
 from qmodel.types import (
     METRICS,
     Fleet,
     FloatArray,
     IntArray,
+    KvLink,
+    LinkRow,
     Metric,
-    Pool,
     PoolRow,
     Replica,
     RequestClass,
@@ -24,7 +26,6 @@ from qmodel.types import (
     RouteRow,
     Slo,
     SloRow,
-    Stream,
 )
 
 __all__ = ["PoolCase", "assess", "slo_ratios", "wanted_metrics"]
@@ -36,25 +37,17 @@ _OVERLOAD_WORDS = {
     "slots": "max_num_seqs",
     "steps": "step time",
     "rate": "measured rate",
+    "link": "link",
 }
+_MOVED_BY = {  # metrics that a pool has a part in
+    "unified": METRICS,
+    "prefill": ("ttft", "answer_start", "completion"),
+    "decode": ("answer_start", "tpot", "completion"),
+    "answer": ("answer_start", "tpot", "completion"),
+}
+_NO_LINK = KvLink(bytes_per_s=np.inf, bytes_per_token=0.0)
 _SCANS, _SCAN_POINTS = 4, 17  # each scan narrows a mixture's quantile by 16
 _TOLERANCE = 1e-9  # of a target: rounding of a sum must not turn a met target into a missed one
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class PoolCase:
-    """One pool with what the queue needs to know of it.
-
-    Attributes:
-        replica: at nominal step times.
-        router: how requests are spread over the replicas.
-        price: per GPU and hour.
-    """
-
-    pool: Pool
-    replica: Replica
-    router: Router
-    price: Price
 
 
 def assess(
@@ -71,42 +64,39 @@ def assess(
     Args:
         classes: request classes by name.
         cases: one per pool of the fleet, by pool name.
-        fleet: pools and routing; one pool a path.
+        fleet: pools and routing.
         confidence: ``nominal`` or ``p90``: the level at which targets decide ``feasible``.
         assumptions: sentences to hand on.
         detail: fill the latency table and say what binds; a check of the targets needs neither.
     """
-    streams = {name: _streams_of(name, classes, fleet) for name in fleet.pools}
-    predictions: dict[str, dict[str, PoolPrediction]] = {level: {} for level in _LEVELS}
-    for name, case in cases.items():
-        if streams[name]:
-            for level in _LEVELS:
-                exact = level != "nominal" and case.replica.step.band.p90 == 0.0
-                predictions[level][name] = (
-                    predictions["nominal"][name]
-                    if exact
-                    else pool(at_confidence(case.replica, level), streams[name], case.pool.replicas, router=case.router)
-                )
+    predictions: dict[str, FleetPredictions] = {"nominal": predict_paths(classes, cases, fleet)}
+    moved = [name for name, case in cases.items() if case.replica.step.band.p90 > 0.0]
+    for level in _LEVELS[1:]:
+        predictions[level] = predict_paths(
+            classes, cases, fleet, level=level, known=predictions["nominal"], changed=moved
+        )
+    nominal = predictions["nominal"]
     slo = tuple(_slo_rows(classes, fleet, predictions))
     decided = "met_at_p90" if confidence == "p90" else "met"
-    stable = all(item.stable for item in predictions["nominal"].values())
+    level = "p90" if confidence == "p90" else "nominal"
     return Evaluation(
         fleet=fleet,
         pools=tuple(
             _pool_row(
                 case,
-                predictions["nominal"].get(name),
-                _binding(case, streams[name], classes, confidence, predictions["nominal"].get(name)) if detail else "",
+                nominal.pools.get(name),
+                _binding(name, classes, cases, fleet, nominal, level, predictions[level]) if detail else "",
             )
             for name, case in cases.items()
         ),
         routing=tuple(_route_rows(classes, fleet)),
         slo=slo,
-        latency=tuple(_latency_rows(classes, fleet, predictions["nominal"])) if detail else (),
-        stable=stable,
-        feasible=stable and all(getattr(row, decided) for row in slo),
+        latency=tuple(_latency_rows(classes, fleet, nominal)) if detail else (),
+        links=tuple(_link_rows(cases, fleet, nominal)),
+        stable=nominal.stable,
+        feasible=nominal.stable and all(getattr(row, decided) for row in slo),
         cost_usd_per_hour=float(sum(case.pool.gpus * case.price.usd_per_gpu_hour for case in cases.values())),
-        assumptions=(*assumptions, *_band_notes(cases)),
+        assumptions=(*assumptions, *_band_notes(cases), *_stage_notes(classes, cases, fleet)),
     )
 
 
@@ -161,28 +151,34 @@ def _band_notes(cases: Mapping[str, PoolCase]) -> list[str]:
     ]
 
 
-def _streams_of(pool_name: str, classes: Mapping[str, RequestClass], fleet: Fleet) -> list[Stream]:
-    streams = []
-    for name, item in classes.items():
-        share = sum(path.share for path in fleet.routing.get(name, ()) if path.pools == (pool_name,))
-        if share > 0:
-            streams.append(item.stream(share))
-    return streams
+def _stage_notes(classes: Mapping[str, RequestClass], cases: Mapping[str, PoolCase], fleet: Fleet) -> list[str]:
+    """What paths of several pools leave out."""
+    notes = []
+    in_rows = {name for name, item in classes.items() if any(len(p.pools) > 1 for p in fleet.routing.get(name, ()))}
+    for name in classes:
+        if name in in_rows and classes[name].burst is not None:
+            notes.append(f"class {name}: arrivals at pools in a row are taken as Poisson, optimistic")
+    if len({classes[name].priority for name in in_rows}) > 1:
+        notes.append("pools in a row serve first come, first served: priorities are not predicted there")
+    for name, case in cases.items():
+        if case.pool.role != "unified" and case.router == "round_robin":
+            notes.append(f"pool {name}: round_robin is predicted as random, pessimistic")
+    return notes
 
 
 def _slo_rows(
-    classes: Mapping[str, RequestClass], fleet: Fleet, predictions: Mapping[str, Mapping[str, PoolPrediction]]
+    classes: Mapping[str, RequestClass], fleet: Fleet, predictions: Mapping[str, FleetPredictions]
 ) -> list[SloRow]:
     rows = []
     for item in classes.values():
         paths = fleet.routing.get(item.name, ())
         for slo in item.slos:
             for path in paths:
-                values = [_predicted(predictions[level][path.pools[0]], item.name, slo) for level in _LEVELS]
-                rows.append(_slo_row(item.name, " > ".join(path.pools), slo, values))
+                values = [_predicted(predictions[level].paths[item.name, path.pools], slo) for level in _LEVELS]
+                rows.append(_slo_row(item.name, path.label, slo, values))
             if len(paths) > 1:
                 values = [
-                    _mixture([(path.share, predictions[level][path.pools[0]]) for path in paths], item.name, slo)
+                    _mixture([(path.share, predictions[level].paths[item.name, path.pools]) for path in paths], slo)
                     for level in _LEVELS
                 ]
                 rows.append(_slo_row(item.name, "fleet", slo, values))
@@ -206,18 +202,18 @@ def _slo_row(cls: str, path: str, slo: Slo, values: Sequence[float | None]) -> S
     )
 
 
-def _predicted(prediction: PoolPrediction, cls: str, slo: Slo) -> float | None:
-    if not prediction.stable:
+def _predicted(prediction: ClassPrediction | None, slo: Slo) -> float | None:
+    if prediction is None:
         return None
-    metric: Prediction = getattr(prediction[cls], slo.metric)
+    metric: Prediction = getattr(prediction, slo.metric)
     return float(metric.mean if slo.p is None else metric.quantile(slo.p))
 
 
-def _mixture(parts: Sequence[tuple[float, PoolPrediction]], cls: str, slo: Slo) -> float | None:
+def _mixture(parts: Sequence[tuple[float, ClassPrediction | None]], slo: Slo) -> float | None:
     """The statistic over all paths: the mean of means, or the level where the mixed distribution reaches p."""
-    if any(not prediction.stable for _, prediction in parts):
+    if any(prediction is None for _, prediction in parts):
         return None
-    metrics = [(share, getattr(prediction[cls], slo.metric)) for share, prediction in parts]
+    metrics = [(share, getattr(prediction, slo.metric)) for share, prediction in parts]
     if slo.p is None:
         return float(sum(share * metric.mean for share, metric in metrics))
     edges = [float(metric.quantile(slo.p)) for _, metric in metrics]
@@ -232,31 +228,29 @@ def _mixture(parts: Sequence[tuple[float, PoolPrediction]], cls: str, slo: Slo) 
 
 def _route_rows(classes: Mapping[str, RequestClass], fleet: Fleet) -> list[RouteRow]:
     return [
-        RouteRow(cls=item.name, path=" > ".join(path.pools), share=path.share, rate_rps=item.rate_rps * path.share)
+        RouteRow(cls=item.name, path=path.label, share=path.share, rate_rps=item.rate_rps * path.share)
         for item in classes.values()
         for path in fleet.routing.get(item.name, ())
     ]
 
 
-def _latency_rows(
-    classes: Mapping[str, RequestClass], fleet: Fleet, predictions: Mapping[str, PoolPrediction]
-) -> list[LatencyRow]:
+def _latency_rows(classes: Mapping[str, RequestClass], fleet: Fleet, predictions: FleetPredictions) -> list[LatencyRow]:
     rows = []
     for item in classes.values():
         for path in fleet.routing.get(item.name, ()):
-            prediction = predictions[path.pools[0]]
+            prediction = predictions.paths[item.name, path.pools]
             for name in METRICS:
                 if name == "answer_start" and item.lengths.reasoning is None:
                     continue
                 values: list[float | None] = [None] * 5
-                if prediction.stable:
-                    metric = getattr(prediction[item.name], name)
+                if prediction is not None:
+                    metric = getattr(prediction, name)
                     values = [float(metric.mean), *(float(metric.quantile(p)) for p in (0.5, 0.9, 0.95, 0.99))]
                 mean, p50, p90, p95, p99 = values
                 rows.append(
                     LatencyRow(
                         cls=item.name,
-                        path=" > ".join(path.pools),
+                        path=path.label,
                         metric=name,
                         mean_s=mean,
                         p50_s=p50,
@@ -268,12 +262,38 @@ def _latency_rows(
     return rows
 
 
-def _pool_row(case: PoolCase, prediction: PoolPrediction | None, binding: str) -> PoolRow:
+def _link_rows(cases: Mapping[str, PoolCase], fleet: Fleet, predictions: FleetPredictions) -> list[LinkRow]:
+    rows = []
+    for name, found in predictions.links.items():
+        link = cases[name].link
+        assert link is not None
+        known = found.overload is None and all(
+            predictions.pools[source].overload is None for source in sources_of(fleet, name)
+        )
+        rows.append(
+            LinkRow(
+                pool=name,
+                sources=", ".join(sources_of(fleet, name)),
+                bandwidth_gbps=link.bytes_per_s / 1e9,
+                lanes=link.lanes,
+                latency_s=link.latency_s,
+                kv_bytes_per_token=link.bytes_per_token,
+                utilisation=found.utilisation,
+                moved_gbps=found.bytes_per_s / 1e9,
+                wait_mean_s=found.wait.mean if known else None,
+                delay_mean_s=found.delay_mean_s if known else None,
+                overload="" if found.overload is None else found.overload.reason,
+            )
+        )
+    return rows
+
+
+def _pool_row(case: PoolCase, prediction: Solution | None, binding: str) -> PoolRow:
     item = case.pool
     price = case.price.usd_per_gpu_hour
-    stable = prediction is None or prediction.stable
+    stable = prediction is None or prediction.overload is None
     overload = prediction.overload.reason if prediction is not None and prediction.overload is not None else ""
-    known = prediction is not None and prediction.stable
+    known = prediction is not None and stable
     return PoolRow(
         pool=item.name,
         model=item.model,
@@ -299,48 +319,68 @@ def _pool_row(case: PoolCase, prediction: PoolPrediction | None, binding: str) -
 
 
 def _binding(
-    case: PoolCase,
-    streams: Sequence[Stream],
+    name: str,
     classes: Mapping[str, RequestClass],
-    confidence: str,
-    predicted: PoolPrediction | None,
+    cases: Mapping[str, PoolCase],
+    fleet: Fleet,
+    predicted: FleetPredictions,
+    level: str,
+    at_level: FleetPredictions,
 ) -> str:
     """What is missed now, else what breaks when the pool loses one replica: an overload, or the target missed by most.
 
-    Where the target would hold if memory were no limit, memory is what binds.
+    Where the target would hold if memory were no limit, memory is what binds; where it would hold if the KV came at
+    once, the link is.
     """
-    if predicted is None:
+    if name not in predicted.pools:
         return "unused"
-    replica = at_confidence(case.replica, "p90" if confidence == "p90" else "nominal")
-    counts = case.pool.replicas
-    missed = _most_missed(predicted, streams, classes)
+    case = cases[name]
+
+    def with_case(changed: PoolCase) -> FleetPredictions:
+        return predict_paths(classes, {**cases, name: changed}, fleet, level=level, known=at_level, changed=(name,))
+
+    link = predicted.links.get(name)
+    if link is not None and link.overload is not None:
+        return _OVERLOAD_WORDS["link"]
+    missed = _most_missed(name, predicted, classes, fleet)
     if missed is None:
-        counts -= 1
-        if counts == 0:
+        if case.pool.replicas == 1:
             return "one replica is the least"
-        smaller = pool(replica, streams, counts, router=case.router)
-        if smaller.overload is not None:
-            return _OVERLOAD_WORDS[smaller.overload.kind]
-        missed = _most_missed(smaller, streams, classes)
+        case = replace(case, pool=replace(case.pool, replicas=case.pool.replicas - 1))
+        smaller = with_case(case)
+        overload = smaller.pools[name].overload
+        if overload is not None:
+            return _OVERLOAD_WORDS[overload.kind]
+        missed = _most_missed(name, smaller, classes, fleet)
         if missed is None:
             return "spare: one replica less still meets every target"
-    name, slo = missed
-    if replica.kv_tokens is not None:
-        unlimited = pool(replace(replica, kv_tokens=None), streams, counts, router=case.router)
-        value = _predicted(unlimited, name, slo)
-        if value is not None and value <= slo.target_s:
-            return f"KV memory: SLO {name} {slo.metric} {slo.stat}"
-    return f"SLO {name} {slo.metric} {slo.stat}"
+    cls, pools, slo = missed
+    if case.link is not None and _holds(with_case(replace(case, link=_NO_LINK)), cls, pools, slo):
+        return f"link: SLO {cls} {slo.metric} {slo.stat}"
+    if case.replica.kv_tokens is not None:
+        unlimited = replace(case, replica=replace(case.replica, kv_tokens=None))
+        if _holds(with_case(unlimited), cls, pools, slo):
+            return f"KV memory: SLO {cls} {slo.metric} {slo.stat}"
+    return f"SLO {cls} {slo.metric} {slo.stat}"
+
+
+def _holds(predicted: FleetPredictions, cls: str, pools: tuple[str, ...], slo: Slo) -> bool:
+    value = _predicted(predicted.paths[cls, pools], slo)
+    return value is not None and value <= slo.target_s
 
 
 def _most_missed(
-    prediction: PoolPrediction, streams: Sequence[Stream], classes: Mapping[str, RequestClass]
-) -> tuple[str, Slo] | None:
-    """Class and target with the largest ratio of prediction to target above 1; None where every target is met."""
+    pool: str, predicted: FleetPredictions, classes: Mapping[str, RequestClass], fleet: Fleet
+) -> tuple[str, tuple[str, ...], Slo] | None:
+    """Class, path and target of a pool with the largest ratio of prediction to target above 1; None where all hold."""
     worst, ratio = None, 1.0 + _TOLERANCE
-    for stream in streams:
-        for slo in classes[stream.name].slos:
-            value = _predicted(prediction, stream.name, slo)
-            if value is not None and value / slo.target_s > ratio:
-                worst, ratio = (stream.name, slo), value / slo.target_s
+    for name, item in classes.items():
+        for path in fleet.routing.get(name, ()):
+            if pool not in path.pools:
+                continue
+            for slo in item.slos:
+                value = _predicted(predicted.paths[name, path.pools], slo)
+                concerns = slo.metric in _MOVED_BY[fleet.pools[pool].role]
+                if concerns and value is not None and value / slo.target_s > ratio:
+                    worst, ratio = (name, path.pools, slo), value / slo.target_s
     return worst

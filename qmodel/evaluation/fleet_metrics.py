@@ -10,17 +10,18 @@ from typing import TypeGuard
 import numpy as np
 
 from qmodel.errors import Problem, ScenarioError
-from qmodel.evaluation.assessment import PoolCase, assess, slo_ratios
+from qmodel.evaluation.assessment import assess
+from qmodel.evaluation.kv_links import links_into
+from qmodel.evaluation.loaded_pools import LoadedPool, LoadedRow, loaded_parts
+from qmodel.evaluation.path_predictions import PoolCase
 from qmodel.evaluation.results import CapacityResult, CurveRow, Evaluation
 from qmodel.perf import layouts
-from qmodel.problem import Instance, at_confidence, price_of, replica_of, with_engine
-from qmodel.queueing import utilisation
-from qmodel.types import Engine, Fleet, Pool, Refusal, Replica, RequestClass, Stream
+from qmodel.problem import Instance, price_of, replica_of, with_engine
+from qmodel.types import ROLES_IN_A_ROW, Engine, Fleet, Path, Pool, Refusal, Replica, RequestClass
 
 __all__ = ["evaluate_fleet", "fleet_capacity", "pool_cases"]
 
 _CURVE_POINTS = (0.1, 0.25, 0.4, 0.55, 0.7, 0.8, 0.9, 0.95, 1.0, 1.05)
-_BISECTIONS = 24
 
 
 def evaluate_fleet(instance: Instance, fleet: Fleet) -> Evaluation:
@@ -32,7 +33,8 @@ def evaluate_fleet(instance: Instance, fleet: Fleet) -> Evaluation:
 
     Raises:
         ScenarioError: for a pool that cannot exist (unknown model or GPU, a layout that is not legal or
-            does not fit), a class without a path, a path to a pool that serves another model.
+            does not fit), a class without a path, a path to a pool that serves another model or in another order
+            than prefill, decode, answer.
     """
     cases = pool_cases(instance, fleet)
     return assess(
@@ -43,7 +45,7 @@ def evaluate_fleet(instance: Instance, fleet: Fleet) -> Evaluation:
 def fleet_capacity(instance: Instance, fleet: Fleet) -> CapacityResult:
     """The largest multiple of the demand that a fleet carries within every target, and the curve up to it.
 
-    All classes grow together. Pools are independent, so the limit is that of the first pool to miss.
+    All classes grow together. Pools that no path joins are independent, so the limit is that of the first to miss.
 
     Args:
         instance: the bound problem.
@@ -52,8 +54,7 @@ def fleet_capacity(instance: Instance, fleet: Fleet) -> CapacityResult:
     Raises:
         ScenarioError: as :func:`evaluate_fleet`.
     """
-    pools = [_Loaded(instance, fleet, case) for case in pool_cases(instance, fleet).values()]
-    pools = [item for item in pools if item.classes]
+    pools = loaded_parts(instance, fleet, pool_cases(instance, fleet))
     limits = [item.limit() for item in pools]
     factor = min(limits)
     first = pools[int(np.argmin(limits))]
@@ -105,6 +106,9 @@ def pool_cases(instance: Instance, fleet: Fleet) -> dict[str, PoolCase]:
             continue
         assert isinstance(found, Replica)
         cases[name] = PoolCase(pool=pool, replica=found, router=engine.router, price=price_of(instance, pool))
+    if not problems:
+        links, problems = links_into(instance, fleet)
+        cases |= {name: replace(cases[name], link=link) for name, link in links.items()}
     if problems:
         raise ScenarioError(replace(problem, file="<fleet>") for problem in problems)
     return cases
@@ -144,16 +148,7 @@ def _routing_problems(instance: Instance, fleet: Fleet) -> list[Problem]:
         elif not math.isclose(total := sum(path.share for path in paths), 1.0, rel_tol=1e-6):
             problems.append(Problem(key=f"routing.{name}", what=f"shares must sum to 1 (got {total:g})"))
         for path in paths:
-            if len(path.pools) != 1:
-                what = f"a path of {len(path.pools)} pools is not supported yet"
-                problems.append(Problem(key=f"routing.{name}", what=what, hint="write one pool"))
-            elif (pool := fleet.pools.get(path.pools[0])) is None:
-                known = ", ".join(fleet.pools)
-                what = f"no pool '{path.pools[0]}'"
-                problems.append(Problem(key=f"routing.{name}", what=what, hint=f"one of {known}"))
-            elif pool.model != item.model:
-                what = f"class '{name}' asks for {item.model} but pool '{pool.name}' serves {pool.model}"
-                problems.append(Problem(key=f"routing.{name}", what=what))
+            problems += _path_problems(item, path, f"routing.{name}", fleet)
     for name in fleet.routing:
         if name not in instance.classes:
             known = ", ".join(instance.classes)
@@ -161,67 +156,40 @@ def _routing_problems(instance: Instance, fleet: Fleet) -> list[Problem]:
     return problems
 
 
-class _Loaded:
-    """One pool under a multiple of its share of the demand."""
-
-    def __init__(self, instance: Instance, fleet: Fleet, case: PoolCase) -> None:
-        self.name = case.pool.name
-        self.count = case.pool.replicas
-        self.router = case.router
-        self.replica = at_confidence(case.replica, instance.policy.confidence)
-        parts = [
-            (item, sum(path.share for path in fleet.routing[item.name] if path.pools == (self.name,)))
-            for item in instance.classes.values()
-        ]
-        self.classes: list[RequestClass] = [item for item, share in parts if share > 0]
-        self.shares: list[float] = [share for _, share in parts if share > 0]
-
-    def ratios(self, factors: Sequence[float]) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
-        """Prediction over target at several multiples, made monotone over them, shape (F, W)."""
-        many = len(factors)
-        raw = slo_ratios(
-            [self.replica] * many, self.classes, self.shares, [self.count] * many, list(factors), self.router
-        )
-        return np.asarray(np.maximum.accumulate(raw, axis=0))
-
-    def utilisations(self, factors: Sequence[float]) -> list[float]:
-        streams: list[Stream] = [item.stream(share) for item, share in zip(self.classes, self.shares, strict=True)]
-        many = len(factors)
-        found = utilisation([self.replica] * many, streams, np.array([self.count] * many), np.asarray(factors))
-        return [float(value) for value in found]
-
-    def limit(self) -> float:
-        """The largest multiple at which every target holds, 0 where none does."""
-        at_one = self.utilisations([1.0])[0]
-        high = 1.0 / at_one if at_one > 0 else np.inf
-        low = 0.0
-        if not np.isfinite(high) or self.ratios([1e-6 * high]).max() > 1.0:
-            return 0.0
-        for _ in range(_BISECTIONS // 3):
-            grid = np.linspace(low, high, 9)[1:-1]
-            met = (self.ratios(grid.tolist()) <= 1.0).all(axis=1)
-            good = int(np.argmin(met)) if not met.all() else met.size
-            low, high = (grid[good - 1] if good else low), (grid[good] if good < met.size else high)
-        return float(low)
-
-    def binding(self, factor: float) -> str:
-        ratios = self.ratios([factor])[0]
-        if not np.isfinite(ratios).all():
-            return f"{self.name} is not stable beyond this load"
-        keys = [(item.name, slo) for item in self.classes for slo in item.slos]
-        name, slo = keys[int(np.argmax(ratios))]
-        return f"{name} {slo.key} in {self.name}"
+def _path_problems(item: RequestClass, path: Path, key: str, fleet: Fleet) -> list[Problem]:
+    """Pools that do not exist or do not follow each other, and classes that have no part in one."""
+    unknown = [name for name in path.pools if name not in fleet.pools]
+    if unknown:
+        return [Problem(key=key, what=f"no pool '{name}'", hint=f"one of {', '.join(fleet.pools)}") for name in unknown]
+    pools = [fleet.pools[name] for name in path.pools]
+    problems = []
+    for pool in pools:
+        if pool.model != item.model:
+            what = f"class '{item.name}' asks for {item.model} but pool '{pool.name}' serves {pool.model}"
+            problems.append(Problem(key=key, what=what))
+    roles = tuple(pool.role for pool in pools)
+    if roles not in ROLES_IN_A_ROW:
+        told = ", ".join(f"{pool.name} ({pool.role})" for pool in pools)
+        hint = "a path is one unified pool, or prefill, decode, or prefill, decode, answer"
+        problems.append(Problem(key=key, what=f"pools do not follow each other: {told}", hint=hint))
+    elif len(pools) > 1 and item.lengths.output.maximum <= 1.0:
+        hint = "give it a unified pool"
+        problems.append(Problem(key=key, what=f"class '{item.name}' makes one token only", hint=hint))
+    elif len(pools) == 3 and (item.lengths.reasoning is None or item.lengths.reasoning.maximum < 2.0):
+        what = f"class '{item.name}' has no thinking tokens: an answer pool has no part of its own"
+        problems.append(Problem(key=key, what=what, hint="end the path with the decode pool"))
+    return problems
 
 
-def _curve_row(pools: Sequence[_Loaded], factor: float, total_rps: float) -> CurveRow:
+def _curve_row(pools: Sequence[LoadedPool | LoadedRow], factor: float, total_rps: float) -> CurveRow:
     busiest = max(item.utilisations([factor])[0] for item in pools)
     worst, name = -1.0, ""
     for item in pools:
         ratios = item.ratios([factor])[0]
-        keys = [f"{cls.name} {slo.key}" for cls in item.classes for slo in cls.slos]
         index = int(np.argmax(ratios))
         if ratios[index] > worst:
-            worst, name = float(ratios[index]), keys[index]
+            cls, slo, _ = item.targets[index]
+            worst, name = float(ratios[index]), f"{cls} {slo.key}"
     finite = bool(np.isfinite(worst))
     return CurveRow(
         factor=factor,

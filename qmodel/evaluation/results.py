@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from qmodel.types import Fleet, PoolRow, RouteRow, SloRow
+from qmodel.types import Fleet, LinkRow, PoolRow, RouteRow, SloRow
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -42,7 +42,8 @@ class Evaluation:
         routing: one row per class and path.
         slo: one row per target and path.
         latency: one row per class, path and metric.
-        stable: every pool carries its load.
+        links: one row per link between pools; empty where every path is one pool.
+        stable: every pool and link carries its load.
         feasible: stable and every target met at the confidence in force.
         cost_usd_per_hour: of all pools.
         assumptions: sentences a reader must know (prices by rule, Poisson arrivals, low confidence).
@@ -57,6 +58,7 @@ class Evaluation:
     feasible: bool
     cost_usd_per_hour: float
     assumptions: tuple[str, ...] = ()
+    links: tuple[LinkRow, ...] = ()
 
     def to_dict(self) -> dict[str, object]:
         """Plain data in the names and order of the output tables."""
@@ -68,17 +70,18 @@ class Evaluation:
             "routing": [row.to_dict() for row in self.routing],
             "slo": [row.to_dict() for row in self.slo],
             "latency": [row.to_dict() for row in self.latency],
+            "links": [row.to_dict() for row in self.links],
             "assumptions": list(self.assumptions),
             "fleet": self.fleet.to_dict(),
         }
 
     def to_frame(self, table: str = "slo") -> pd.DataFrame:
-        """One of the tables ``pools``, ``routing``, ``slo`` or ``latency`` as a DataFrame.
+        """One of the tables ``pools``, ``routing``, ``slo``, ``latency`` or ``links`` as a DataFrame.
 
         Raises:
             ValueError: if there is no such table.
         """
-        tables = ("pools", "routing", "slo", "latency")
+        tables = ("pools", "routing", "slo", "latency", "links")
         if table not in tables:
             raise ValueError(f"table must be one of {', '.join(tables)} (got {table!r})")
         import pandas as pd

@@ -9,8 +9,8 @@ from typing import Literal
 
 import numpy as np
 
-from qmodel.candidates import Column, ColumnSet
-from qmodel.optimize.formulation import bound_program, master_program
+from qmodel.candidates import Blend, Column, ColumnSet
+from qmodel.optimize.formulation import Flow, Relaxation, bound_program, master_program
 from qmodel.optimize.programs import Program
 from qmodel.optimize.solvers import Solved, SolverOptions, solve_integer, solve_relaxed
 from qmodel.types import FloatArray, RequestClass
@@ -19,8 +19,11 @@ __all__ = ["Choice", "ShadowPrice", "choose"]
 
 Outcome = Literal["solved", "infeasible", "unsettled", "time", "error"]
 _WITHOUT: Mapping[str, Outcome] = {"infeasible": "unsettled", "time": "time"}  # by what the master ended with
-_SAME_COST = 1e-9  # relative; costs that differ by rounding are the same
+_SAME_COST = 1e-7  # relative; costs that differ by rounding are the same
 _ROOM = 0.1  # of a pool: what carrying all of a class counts against one pool less
+_MOST_ROUNDS = 20  # of looking closer at the mixes that decide
+_MASTER_EVERY = 5  # rounds; between them only the bound moves
+_LEAST_PART = 1e-6  # of a pool or a class: less is rounding
 _COLUMN_GAP = 1e-6  # the master is small: solve it to the end, so that its gap is its own
 
 
@@ -78,7 +81,8 @@ def choose(
 
     The relaxation is solved first: where every model has one class its optimum is a
     fleet, and if the feasible side of the frontier carries it too, it is the answer and
-    its own bound.
+    its own bound. Where classes share pools, the frontier is followed along the mixes that both programs choose, and
+    both are solved again, until they agree within the gap.
 
     Args:
         sets: columns by model.
@@ -87,49 +91,182 @@ def choose(
         options: solver, gap and time limit.
     """
     deadline = time.monotonic() + options.time_limit_s
-    columns = [column for found in sets.values() for column in found.columns]
-    everyone = [item for group in classes.values() for item in group]
-    master = master_program(columns, everyone, stock)
-    relaxed = _solve(bound_program(sets, classes, stock), options, deadline)
-    exact = all(found.complete and len(classes[model]) == 1 for model, found in sets.items())
+    step = _step(sets, classes, stock, options, deadline)
+    for number in range(1, _MOST_ROUNDS):
+        closer = step.closer(options.mip_gap)
+        renewed = closer is step.sets
+        if time.monotonic() > deadline or (renewed and (step.fresh or step.closed(options.mip_gap))):
+            break
+        bound_only = not renewed and number % _MASTER_EVERY > 0
+        step = _step(closer, classes, stock, options, deadline, earlier=step, bound_only=bound_only)
+    relaxed, solved = step.relaxed, step.solved
     if relaxed.outcome == "infeasible":
         return _nothing("infeasible", relaxed)
-    if exact and relaxed.values is not None and not master.violations(relaxed.values):
-        solved = relaxed
-    else:
-        solved = _solve(master, options, deadline)
     bound = max(relaxed.bound, 0.0) if np.isfinite(relaxed.bound) else -np.inf
     if solved.values is None:
         return _nothing(_WITHOUT.get(solved.outcome, "error"), solved, bound)
-    counts = _fewest_pools(master, columns, solved.values, options, deadline)
+    values = _fewest_pools(step, options, deadline)
     return Choice(
-        chosen=tuple((c, int(n)) for c, n in zip(columns, counts, strict=True) if n > 0),
+        chosen=tuple(step.pools(values)),
         outcome="time" if solved.outcome == "time" else "solved",
         bound_usd_per_hour=bound,
         columns_bound_usd_per_hour=solved.bound,
-        prices=_prices(master, everyone, stock, options.name),
+        prices=_prices(step.master, [item for group in classes.values() for item in group], stock, options.name),
         words=solved.words,
     )
 
 
-def _fewest_pools(
-    master: Program, columns: Sequence[Column], values: FloatArray, options: SolverOptions, deadline: float
-) -> FloatArray:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Step:
+    """The programs for what is known of the frontier, and their solutions.
+
+    Attributes:
+        fresh: whether the master knows all that the relaxation does; it is not solved anew in every round.
+    """
+
+    sets: Mapping[str, ColumnSet]
+    columns: Sequence[Column]
+    blends: Sequence[Blend]
+    master: Program
+    relaxation: Relaxation
+    relaxed: Solved
+    solved: Solved
+    fresh: bool
+
+    def closed(self, mip_gap: float) -> bool:
+        """Whether the best fleet costs no more than the bound, but for the gap."""
+        cost = self.solved.objective
+        return cost is not None and cost - self.relaxed.bound <= max(mip_gap, _SAME_COST) * cost * (1.0 + 1e-9)
+
+    def closer(self, mip_gap: float) -> Mapping[str, ColumnSet]:
+        """The columns with the frontier along the mixes that decide the gap; the same where nothing is left to see."""
+        if self.relaxed.values is None or self.closed(mip_gap):
+            return self.sets
+        mixes: dict[str, dict[tuple[int, int], list[FloatArray]]] = {model: {} for model in self.sets}
+        for blend, _, shares in self._used(self.solved.values):
+            model, position = self._position(blend)
+            mixes[model].setdefault((position, blend.replicas), []).append(shares)
+        for flow in self.relaxation.flows:
+            for mix in _decisive(flow, self.relaxed.values):
+                mixes[flow.model].setdefault((flow.position, flow.replicas), []).append(mix)
+        found = {model: item.refined(mixes[model]) if mixes[model] else item for model, item in self.sets.items()}
+        return self.sets if all(found[model] is item for model, item in self.sets.items()) else found
+
+    def pools(self, values: FloatArray) -> list[tuple[Column, int]]:
+        """Columns with their counts, blends at the mix that was chosen."""
+        chosen = [(c, int(n)) for c, n in zip(self.columns, values, strict=False) if n > 0]
+        for blend, count, shares in self._used(values):
+            mix = {name: part / count for name, part in zip(blend.names, shares.tolist(), strict=True) if part > 0.0}
+            pool = Column(candidate=blend.candidate, replicas=blend.replicas, shares=mix, upper=mix)
+            chosen.append((pool, count))
+        return chosen
+
+    def _used(self, values: FloatArray | None) -> list[tuple[Blend, int, FloatArray]]:
+        """Blends with their counts and what all of each carry, shape (K,)."""
+        found: list[tuple[Blend, int, FloatArray]] = []
+        if values is None:
+            return found
+        place = len(self.columns)
+        for blend in self.blends:
+            size = blend.points.shape[0]
+            parts = values[place + 1 : place + 1 + size]
+            shares = np.where(parts > _LEAST_PART, parts, 0.0) @ blend.points
+            if values[place] > 0 and shares.any():
+                found.append((blend, int(values[place]), shares))
+            place += 1 + size
+        return found
+
+    def _position(self, blend: Blend) -> tuple[str, int]:
+        model = blend.candidate.model
+        shared = self.sets[model].shared
+        return model, next(place for place, pools in shared.items() if pools[0].candidate is blend.candidate)
+
+
+def _decisive(flow: Flow, values: FloatArray) -> list[FloatArray]:
+    """Mixes at which a look at the frontier would change what shared pools carry in the relaxation."""
+    if flow.parts:
+        used = flow.corners[values[list(flow.parts)] > _LEAST_PART]
+        mixes = list(used)
+    else:
+        shares = np.zeros(flow.corners.shape[1])
+        for place, variable in flow.shares.items():
+            shares[place] = values[variable]
+        mixes = [np.where(shares > _LEAST_PART, shares, 0.0)] if flow.replicas == 0 else []
+    return [mix for mix in mixes if np.count_nonzero(mix) > 1]
+
+
+def _step(
+    sets: Mapping[str, ColumnSet],
+    classes: Mapping[str, Sequence[RequestClass]],
+    stock: Mapping[str, int],
+    options: SolverOptions,
+    deadline: float,
+    *,
+    earlier: _Step | None = None,
+    bound_only: bool = False,
+) -> _Step:
+    """Solve the relaxation, and the master unless the relaxation's optimum is a fleet or the bound alone is asked for.
+
+    What an earlier step found cuts off all that is no better, which a solver proves much faster than it would find it.
+    """
+    relaxation = bound_program(sets, classes, stock)
+    relaxed = _improved(relaxation.program, None if earlier is None else earlier.solved, options, deadline)
+    if earlier is not None:  # a solver that ran out of time may have shown less than it did before
+        relaxed = replace(relaxed, bound=max(relaxed.bound, earlier.relaxed.bound))
+    if earlier is not None:
+        kept = replace(earlier, sets=sets, relaxation=relaxation, relaxed=relaxed, fresh=False)
+        if bound_only or kept.closed(options.mip_gap):
+            return kept
+    columns = [column for found in sets.values() for column in found.columns]
+    blends = [blend for found in sets.values() for blend in found.blends()]
+    everyone = [item for group in classes.values() for item in group]
+    master = master_program(columns, everyone, stock, blends)
+    exact = all(found.complete and len(classes[model]) == 1 for model, found in sets.items())
+    solved = relaxed
+    if relaxed.outcome != "infeasible" and (not exact or relaxed.values is None or master.violations(relaxed.values)):
+        solved = _improved(master, None if earlier is None else earlier.solved, options, deadline)
+    found = _Step(
+        sets=sets,
+        columns=columns,
+        blends=blends,
+        master=master,
+        relaxation=relaxation,
+        relaxed=relaxed,
+        solved=solved,
+        fresh=True,
+    )
+    if earlier is None or solved.values is not None:
+        return found
+    known = replace(earlier.solved, bound=min(solved.bound, earlier.solved.bound))
+    return replace(found, columns=earlier.columns, blends=earlier.blends, master=earlier.master, solved=known)
+
+
+def _improved(program: Program, known: Solved | None, options: SolverOptions, deadline: float) -> Solved:
+    """The program's optimum, or that nothing costs less, by more than the gap, than a fleet that is known."""
+    if known is None or known.objective is None:
+        return _solve(program, options, deadline)
+    cost = known.objective
+    cut = cost * (1.0 - max(_SAME_COST, options.mip_gap))
+    found = _solve(program.below(cut), options, deadline)
+    if found.outcome == "infeasible":
+        return replace(found, bound=cut, outcome="optimal")
+    return found
+
+
+def _fewest_pools(step: _Step, options: SolverOptions, deadline: float) -> FloatArray:
     """Among fleets that cost no more, the one with the fewest pools, and of those the one with the most room.
 
     Equal costs are common: prices per GPU are, and layouts trade GPUs for replicas.
     """
-    if values.sum() <= 1 or len(columns) < 2:
+    master, values = step.master, step.solved.values
+    assert values is not None
+    if values[master.integer].sum() <= 1 or master.cost.size < 2:
         return values
-    room = np.array([min(sum(column.shares.values()), float(len(column.shares))) for column in columns])
+    room = np.array([min(sum(column.shares.values()), float(len(column.shares))) for column in step.columns])
+    each = np.concatenate([room, np.zeros(master.cost.size - room.size)])
     cap = float(master.cost @ values) * (1.0 + _SAME_COST)
     tie = replace(
-        master,
-        cost=1.0 - _ROOM * room / max(float(room.max()), 1e-9),
-        row_names=(*master.row_names, "cost_no_more"),
-        matrix=np.vstack([master.matrix, master.cost]),
-        senses=(*master.senses, "<="),
-        rhs=np.append(master.rhs, cap),
+        master.below(cap), cost=np.where(master.integer, 1.0 - _ROOM * each / max(float(each.max()), 1e-9), 0.0)
     )
     found = _solve(tie, options, deadline)
     return values if found.values is None else found.values
@@ -165,7 +302,7 @@ def _prices(
     # cover rows come first, then one stock row per limited type, in the order of ``stock``
     prices += [
         ShadowPrice(kind="stock", name=gpu, usd_per_hour=float(dual))
-        for gpu, dual in zip(stock, duals[len(classes) :], strict=True)
+        for gpu, dual in zip(stock, duals[len(classes) : len(classes) + len(stock)], strict=True)
         if abs(dual) > 1e-9
     ]
     return tuple(prices)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
@@ -39,6 +39,16 @@ class Program:
     matrix: FloatArray
     senses: tuple[Sense, ...]
     rhs: FloatArray
+
+    def below(self, cost: float) -> Program:
+        """The same with one row more: no dearer than ``cost``."""
+        return replace(
+            self,
+            row_names=(*self.row_names, "cost_no_more"),
+            matrix=np.vstack([self.matrix, self.cost]),
+            senses=(*self.senses, "<="),
+            rhs=np.append(self.rhs, cost),
+        )
 
     def violations(self, values: FloatArray, tolerance: float = 1e-6) -> tuple[str, ...]:
         """Names of rows and variables that ``values`` breaks; empty for a feasible point."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 from qmodel.perf.precision import quant_family
-from qmodel.types.constants import ConstantsOverride, EngineConstants
+from qmodel.types.constants import CalibratedConstants, ConstantsOverride, EngineConstants
 from qmodel.types.hardware import Confidence, Gpu, Model
 from qmodel.types.layouts import Engine, Layout
 from qmodel.types.replica import Band
@@ -24,6 +24,7 @@ BAND_NOTHING = "nothing fitted (start values, final structure)"
 NEVER_A_FALLBACK = ("legacy", "TRTcpp")
 # Later checkpoints of the same shape as one that was fitted: new weights, same arithmetic.
 SAME_SHAPE: Mapping[str, str] = {"deepseek-v3": "deepseek-r1", "deepseek-v3.1": "deepseek-r1"}
+POINTS_OF_CONFIDENCE = 8  # below it the band of a calibration rests mostly on the band it started from
 SAME_SPEED = 0.01  # relative: data sheets round peaks by less
 SOFTWARE_CONSTANTS = ("c_l", "c_m", "h0", "ar_a")  # belong to the serving stack, not to the GPU
 GENERATIONS: Mapping[str, tuple[str, ...]] = {
@@ -67,6 +68,8 @@ class StepConstants:
         t_fe: ms before the first token in the front end; not part of a step.
         band: relative error of predicted times per output token.
         provenance: which level of evidence the constants come from.
+        elsewhere: band in layouts other than ``measured_layouts``; None: ``band`` holds in every layout.
+        measured_layouts: layouts that the user's own measurements cover, such as ``tp4``.
     """
 
     e_w: float
@@ -89,6 +92,8 @@ class StepConstants:
     t_fe: float
     band: Band
     provenance: str
+    elsewhere: Band | None = None
+    measured_layouts: tuple[str, ...] = ()
 
 
 def model_class(model: Model) -> str:
@@ -103,6 +108,7 @@ def resolve_constants(
 ) -> StepConstants:
     """The constants that apply, from the most specific evidence there is.
 
+    0. The user's own calibration of this model, GPU, engine and weight type, as it stands.
     1. A fit of this GPU, engine and weight type, times the factors of the model class.
     2. The GPU's row times the factors of engine, weight type and model class, capped.
     3. An engine family without factors takes those of vLLM.
@@ -130,6 +136,10 @@ def resolve_constants(
     Reference: docs/theory/step-time.md, "Constants and bands".
     """
     family = quant_family(model, gpu, precision)
+    own = constants.calibration(model.name, gpu.name, engine.name, family)
+    if own is not None:
+        usual = replace(constants, calibrations=())
+        return _calibrated(own, resolve_constants(model, gpu, engine, constants=usual, precision=precision))
     kind = model_class(model)
     known_engine = engine.constants in constants.engine_factors
     engine_family = engine.constants if known_engine else "vLLM"
@@ -156,12 +166,16 @@ def resolve_constants(
     )
 
 
-def layout_band(band: Band, layout: Layout, nodes: int, constants: EngineConstants) -> Band:
+def layout_band(found: StepConstants, layout: Layout, nodes: int, constants: EngineConstants) -> Band:
     """The band of a layout: no fitted row has attention ranks, pipeline stages or a replica over several nodes.
 
+    A calibration speaks for the layouts it was measured in; in others the band stays what it was without it.
     Measured rows rank attention ranks against tensor parallelism no better than chance, real pipelines lose time to
     bubbles that the model leaves out, and no collective across nodes was part of the fit.
     """
+    if nodes == 1 and str(layout) in found.measured_layouts:
+        return found.band
+    band = found.elsewhere or found.band
     unseen = [
         name
         for name, present in (
@@ -176,6 +190,35 @@ def layout_band(band: Band, layout: Layout, nodes: int, constants: EngineConstan
     floor = _level(BAND_SLICE, "low", constants)
     level = f"{' and '.join(unseen)} never fitted; {band.level}"
     return Band(p50=max(band.p50, floor.p50), p90=max(band.p90, floor.p90), level=level, confidence="low")
+
+
+def _calibrated(own: CalibratedConstants, usual: StepConstants) -> StepConstants:
+    layouts = tuple(own["layouts"])
+    many = own["points"] >= POINTS_OF_CONFIDENCE
+    band = Band(
+        p50=own["band"]["p50"],
+        p90=own["band"]["p90"],
+        level=f"calibrated on {own['points']} points in {', '.join(layouts)}",
+        confidence="high" if many else "medium",
+    )
+    floor = Band(
+        p50=max(band.p50, usual.band.p50),
+        p90=max(band.p90, usual.band.p90),
+        level=f"calibrated in {', '.join(layouts)} only; {usual.band.level}",
+        confidence=usual.band.confidence,
+    )
+    provenance = (
+        f"calibrated on {own['points']} measured points ({own['as_of']}), up to {own['largest_batch']:.0f} sequences"
+        f" and {own['largest_context_tokens']:.0f} tokens of context, from: {usual.provenance}"
+    )
+    return replace(
+        usual,
+        **own["constants"],  # type: ignore[arg-type]  # the catalog's schema has checked names and values
+        band=band,
+        provenance=provenance,
+        elsewhere=floor,
+        measured_layouts=layouts,
+    )
 
 
 def _multiply(values: dict[str, float], factors: Mapping[str, float]) -> None:

@@ -226,7 +226,7 @@ def step_law(
         gamma_s=gamma_s,
         delta_s=float(with_chunk[1] - with_chunk[0]) / chunk,
         band=layout_band(
-            passes.constants.band, layout, 1 if links is None else links.nodes, constants_or_default(constants)
+            passes.constants, layout, 1 if links is None else links.nodes, constants_or_default(constants)
         ),
         provenance=passes.constants.provenance,
     )

@@ -126,10 +126,7 @@ def grown_for(
 
 
 def _loaded(item: PlannedPool) -> list[RequestClass]:
-    return [
-        replace(request_class, rate_rps=request_class.rate_rps * share)
-        for request_class, share in zip(item.classes, item.shares, strict=True)
-    ]
+    return [request_class.part(share) for request_class, share in zip(item.classes, item.shares, strict=True)]
 
 
 def _settled(item: PlannedPool, room_gpus: float) -> PlannedPool | None:

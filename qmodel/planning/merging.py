@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
@@ -68,7 +67,7 @@ def _joined(
         for request_class, share in zip(item.classes, item.shares, strict=True):
             classes[request_class.name] = request_class
             shares[request_class.name] = shares.get(request_class.name, 0.0) + share
-    load = [replace(item, rate_rps=item.rate_rps * shares[name]) for name, item in classes.items()]
+    load = [item.part(shares[name]) for name, item in classes.items()]
     able = [item for item in candidates if item.model == first.candidate.model]
     least_usd = np.array([item.cost_usd_per_hour for item in able]) * np.maximum(optimistic_loads(able, load), 1.0)
     rows = [row for row in np.argsort(least_usd, kind="stable") if least_usd[row] <= paid_usd_per_hour * (1 + _SAME)]

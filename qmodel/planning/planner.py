@@ -121,9 +121,7 @@ def _partial(found: ColumnSet) -> list[list[bool]]:
 def _planned(search: _Search, choice: Choice) -> Plan:
     instance, options = search.instance, search.options
     pools = pools_of(instance, choice.chosen, search.stock)
-    paid = sum(item.candidate.cost_usd_per_hour * item.replicas for item in pools)
-    if paid > choice.bound_usd_per_hour * (1.0 + options.mip_gap):
-        pools = merged(pools, search.candidates.candidates, search.stock)
+    pools = merged(pools, search.candidates.candidates, search.stock)
     fleet = assemble(pools)
     result = evaluate_fleet(instance, fleet)
     cost = result.cost_usd_per_hour

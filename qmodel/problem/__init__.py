@@ -1,5 +1,6 @@
 """A scenario bound to catalog, traces, prices and profiles: typed classes and pool options."""
 
+from qmodel.problem.arrivals import arrival_processes
 from qmodel.problem.binding import bind, name_problems, price_of
 from qmodel.problem.fleet_files import fleet_from_file
 from qmodel.problem.instances import GpuOption, Instance, LayoutRules, Policy, Price, Profile
@@ -13,6 +14,7 @@ __all__ = [
     "Policy",
     "Price",
     "Profile",
+    "arrival_processes",
     "at_confidence",
     "bind",
     "fleet_from_file",

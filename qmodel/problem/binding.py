@@ -134,6 +134,7 @@ class _Binder:
                 continue
             classes[name] = bound
             self.assumptions += notes
+        self.assumptions += _priority_notes(classes)
         return classes
 
     def _gpu(self, name: str, spec: GpuSpec) -> GpuOption | None:
@@ -283,6 +284,17 @@ class _Binder:
         return rules
 
 
+def _priority_notes(classes: Mapping[str, RequestClass]) -> list[str]:
+    """What to know where classes of one model, which may share a pool, differ in priority."""
+    notes = []
+    for model in dict.fromkeys(item.model for item in classes.values()):
+        members = sorted((item for item in classes.values() if item.model == model), key=lambda item: -item.priority)
+        if members[0].priority > members[-1].priority:
+            order = ", ".join(f"{item.name} {item.priority}" for item in members)
+            notes.append(f"{model}: engines admit requests by priority ({order}), which their scheduler must be set to")
+    return notes
+
+
 def _hardware_note(name: str, node: Node, fabric: Fabric | None, topology: Topology | None) -> str:
     doubt = ", of low confidence in the catalog" if node.confidence == "low" else ""
     joined = f" joined by {fabric.name} ({topology.name})" if fabric is not None and topology is not None else ""
@@ -341,6 +353,7 @@ def _profiled(spec: ProfileSpec, engine: Engine) -> Replica:
         max_batched_tokens=engine.max_batched_tokens,
         watermark=engine.watermark,
         admission=engine.admission,
+        recompute_factor=engine.recompute_factor,
         kv_slope=spec.kv_slope,
         kv_fixed_tokens=spec.kv_fixed_tokens,
     )

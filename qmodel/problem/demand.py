@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qmodel.errors import Problem, ScenarioError
+from qmodel.problem.arrivals import arrival_process, arrivals_words, trace_burst, trace_words
 from qmodel.scenario.sections import LEAST_RPS, MOST_RPS
 from qmodel.types import Law, Lengths, Model, RequestClass
 from qmodel.workload import combine_reasoning, length_law, lengths_from_arrays
@@ -65,6 +66,10 @@ def bind_class(
         for what, law in (("prompts", prompt), ("outputs", output))
         if law.capped_share > _WORTH_A_NOTE
     ]
+    burst = None if spec.arrivals is None else arrival_process(spec.arrivals).burst(spec.rate)
+    words = arrivals_words(spec.arrivals)
+    if burst is not None:
+        notes.append(f"class {name}: arrivals are {words}")
     bound = RequestClass(
         name=name,
         model=spec.model,
@@ -72,6 +77,8 @@ def bind_class(
         lengths=Lengths.independent(prompt, output, reasoning),
         slos=spec.slos,
         priority=spec.priority,
+        arrivals_note=words,
+        burst=burst,
     )
     return bound, tuple(notes)
 
@@ -113,18 +120,26 @@ def _from_trace(
         what = f"turns the trace's {trace.rate_rps:.4g} requests/s into {rate_rps:.4g}"
         hint = f"a class has from {LEAST_RPS:g} to {MOST_RPS:g} requests/s"
         raise ScenarioError([scenario.problem(f"{key}.rate_scale", what, hint)])
+    lengths = lengths_from_arrays(trace.prompt_tokens, trace.output_tokens, trace.reasoning_tokens)
+    span_s = len(trace) / rate_rps
+    if source.arrivals == "measured":
+        burst = trace_burst(trace, source.rate_scale)
+        words = trace_words(burst, lengths, span_s)
+        caution = f"in {span_s:,.0f} s, which show nothing of slower changes of the rate"
+    else:
+        burst, words, caution = None, "Poisson, optimistic", "the burstiness of the trace is not modelled"
     bound = RequestClass(
         name=name,
         model=spec.model,
         rate_rps=rate_rps,
-        lengths=lengths_from_arrays(trace.prompt_tokens, trace.output_tokens, trace.reasoning_tokens),
+        lengths=lengths,
         slos=spec.slos,
         priority=spec.priority,
-        arrivals_note="Poisson, optimistic",
+        arrivals_note=words,
+        burst=burst,
     )
     notes = (
-        f"class {name}: arrivals are Poisson, optimistic: {rate_rps:.4g} requests/s is the mean rate of"
-        f" {source.file}; the burstiness of the trace is not modelled",
+        f"class {name}: arrivals are {words}: {rate_rps:.4g} requests/s is the mean rate of {source.file}; {caution}",
         *(f"{source.file}: {note}" for note in trace.notes),
     )
     return bound, notes

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from qmodel.errors import ScenarioError
-from qmodel.types import Fleet, Path, Pool
+from qmodel.types import Fleet, Path, Pool, PoolLink
 
 if TYPE_CHECKING:
     from qmodel.scenario import FleetFile
@@ -22,7 +22,7 @@ def fleet_from_file(file: FleetFile) -> Fleet:
         file: checked against its schema.
 
     Raises:
-        ScenarioError: for a pool that names another engine, or a path of several pools.
+        ScenarioError: for a pool that names another engine.
     """
     problems = []
     pools = {}
@@ -41,12 +41,9 @@ def fleet_from_file(file: FleetFile) -> Fleet:
             engine=engine,
             price_tier=(spec.price.term if spec.price is not None and spec.price.term else "on_demand"),
             usd_per_gpu_hour=spec.price.usd_per_gpu_hour if spec.price is not None else None,
+            role=spec.role,
+            link=PoolLink(**spec.link.model_dump()) if spec.link is not None else None,
         )
-    for name, paths in file.routing.items():
-        for index, path in enumerate(paths):
-            if len(path.path) > 1:
-                what = f"a path of {len(path.path)} pools is not supported yet"
-                problems.append(file.problem(f"routing.{name}[{index}].path", what, "write one pool"))
     if problems:
         raise ScenarioError(problems)
     return Fleet(

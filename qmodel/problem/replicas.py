@@ -102,6 +102,7 @@ def _from_profile(
                 max_batched_tokens=engine.max_batched_tokens,
                 watermark=engine.watermark,
                 admission=engine.admission,
+                recompute_factor=engine.recompute_factor,
             )
     pair = f"{profiles[0].model} on {profiles[0].gpu}"
     known = ", ".join(str(profile.layout) for profile in profiles)
@@ -145,6 +146,7 @@ def _from_catalog(
         max_batched_tokens=engine.max_batched_tokens * layout.dp,
         watermark=engine.watermark,
         admission=engine.admission,
+        recompute_factor=engine.recompute_factor,
         kv_slope=plan.kv_slope,
         kv_fixed_tokens=plan.kv_fixed_tokens,
     )

@@ -18,12 +18,29 @@ _BLOCKS_PER_OUTPUT = 100.0  # so a slot idles at most half a per cent of a mean 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class DrainRun:
-    """Times of every request of one replica, in queue order, s; and what evictions cost."""
+    """One replica that worked off its queue.
+
+    Attributes:
+        first_token_s: of every request, in queue order, s, shape (n,).
+        completion_s: likewise.
+        outputs: tokens generated, shape (n,).
+        preemptions: evictions.
+        recomputed_tokens: tokens prefilled again after them.
+        time_s: ends of steps or of runs of equal steps, ascending, shape (k,).
+        steps: done by then, shape (k,).
+        running: sequences in the replica from the time before to that time, shape (k,).
+        held_tokens: KV pool tokens that they hold then, shape (k,).
+    """
 
     first_token_s: FloatArray
     completion_s: FloatArray
+    outputs: FloatArray
     preemptions: int
     recomputed_tokens: float
+    time_s: FloatArray
+    steps: FloatArray
+    running: FloatArray
+    held_tokens: FloatArray
 
 
 def pool_tokens(replica: Replica, context: float, sequences: int = 1) -> float:
@@ -49,11 +66,17 @@ def drain(replica: Replica, prompts: FloatArray, outputs: FloatArray) -> DrainRu
         if not evicted:  # an engine that has just evicted admits nothing in the same step
             state.admit()
         state.advance(block)
+    time_s, steps, running, held = np.array(state.course, dtype=float).reshape(-1, 4).T
     return DrainRun(
         first_token_s=state.first_token_s,
         completion_s=state.completion_s,
+        outputs=outputs,
         preemptions=state.preemptions,
         recomputed_tokens=state.recomputed_tokens,
+        time_s=time_s,
+        steps=np.cumsum(steps),
+        running=running,
+        held_tokens=held,
     )
 
 
@@ -69,6 +92,7 @@ class _State:
         waiting: (request, prompt tokens to process, tokens to generate).
         held: contexts of all resident sequences, tokens.
         promised: prompts and outputs of all resident sequences in full, tokens.
+        course: (end, steps, sequences, pool tokens they hold) of every step or run of steps.
     """
 
     replica: Replica
@@ -84,6 +108,7 @@ class _State:
     promised: float = 0.0
     preemptions: int = 0
     recomputed_tokens: float = 0.0
+    course: list[tuple[float, int, int, float]] = field(default_factory=list)
     first_token_s: FloatArray = field(init=False)
     completion_s: FloatArray = field(init=False)
 
@@ -122,6 +147,7 @@ class _State:
     def advance(self, block: int) -> None:
         """One step if prompts are under way, else as many as pass until something happens."""
         replica, batch = self.replica, int(self.ids.size)
+        running, held = self.resident, pool_tokens(replica, self.held, self.resident)
         quota = max(replica.max_batched_tokens - batch, 1) if self.prefilling else 0
         steps = 1 if self.prefilling else self._quiet_steps(block)
         chunk, finished = self._prefill(quota)
@@ -135,6 +161,7 @@ class _State:
         span_s = steps * tau_s + law.delta_s * chunk
         self._decode(done, tokens, steps, span_s)
         self.now_s += span_s
+        self.course.append((self.now_s, steps, running, held))
         self._start_decoding(finished)
 
     def _quiet_steps(self, block: int) -> int:

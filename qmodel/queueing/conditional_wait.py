@@ -1,4 +1,4 @@
-"""Law of the wait of those that wait, from its mean and its squared coefficient of variation."""
+"""Law of the wait of those that wait, from its mean, its squared coefficient of variation and its third moment."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from qmodel.types.laws import FloatArray
 __all__ = ["conditional_wait_quantile", "conditional_wait_scv", "conditional_wait_sf", "wait_quantile"]
 
 _NEWTON_STEPS = 60
+_LEAST_EXCESS = 1e-9  # relative distance from the laws at which the three moments of a mixture degenerate
 _SCV_RANGE = (0.3, 20.0)  # beyond it the two-moment law stops resembling any queue's
 
 
@@ -35,47 +36,58 @@ def conditional_wait_scv(rho: npt.ArrayLike, nu: npt.ArrayLike, heavy: npt.Array
     return np.asarray(np.clip(1.0 + (1.0 - load) * (spread - 2.0) * weight + between, *_SCV_RANGE))
 
 
-def conditional_wait_sf(t: npt.ArrayLike, mean: npt.ArrayLike, scv: npt.ArrayLike) -> FloatArray:
-    """P(W > t | W > 0): gamma below scv 1, balanced hyperexponential from 1 on.
+def conditional_wait_sf(
+    t: npt.ArrayLike, mean: npt.ArrayLike, scv: npt.ArrayLike, third: npt.ArrayLike | None = None
+) -> FloatArray:
+    """P(W > t | W > 0): gamma below scv 1, hyperexponential from 1 on.
 
     Args:
         t: times, s, at least 0; broadcasts.
         mean: mean wait of those that wait, s; broadcasts.
         scv: its squared coefficient of variation, positive; broadcasts.
+        third: E[W^3] / E[W]^3, used above scv 1; None: that of branches with equal load; broadcasts.
 
     Example:
         >>> round(float(conditional_wait_sf(2.0, 2.0, 1.0)), 6)
         0.367879
     """
-    time, unit, spread = np.broadcast_arrays(*(np.asarray(item, dtype=float) for item in (t, mean, scv)))
+    time, unit, spread, cube = _broadcast(t, mean, scv, third)
     x = time / unit
     shape = 1.0 / np.minimum(spread, 1.0)
-    light, light_rate, heavy_rate = _balanced(np.maximum(spread, 1.0))
+    light, light_rate, heavy_rate = _branches(spread, cube)
     mixed = light * np.exp(-light_rate * x) + (1.0 - light) * np.exp(-heavy_rate * x)
     return np.asarray(np.where(spread < 1.0, special.gammaincc(shape, shape * x), mixed))
 
 
-def conditional_wait_quantile(p_tail: npt.ArrayLike, mean: npt.ArrayLike, scv: npt.ArrayLike) -> FloatArray:
+def conditional_wait_quantile(
+    p_tail: npt.ArrayLike, mean: npt.ArrayLike, scv: npt.ArrayLike, third: npt.ArrayLike | None = None
+) -> FloatArray:
     """The time that a share ``p_tail`` of those that wait exceeds, s.
 
     Args:
         p_tail: probability above the quantile, in (0, 1]; 1 and more give 0; broadcasts.
         mean: mean wait of those that wait, s; broadcasts.
         scv: its squared coefficient of variation, positive; broadcasts.
+        third: E[W^3] / E[W]^3, used above scv 1; None: that of branches with equal load; broadcasts.
 
     Example:
         >>> round(float(conditional_wait_quantile(0.05, 1.0, 1.0)), 6)
         2.995732
     """
-    tail, unit, spread = np.broadcast_arrays(*(np.asarray(item, dtype=float) for item in (p_tail, mean, scv)))
+    tail, unit, spread, cube = _broadcast(p_tail, mean, scv, third)
     tail = np.clip(tail, 1e-300, 1.0)
     shape = 1.0 / np.minimum(spread, 1.0)
     regular = special.gammainccinv(shape, tail) / shape
-    mixed = _balanced_quantile(tail, np.maximum(spread, 1.0))
-    return np.asarray(unit * np.where(spread < 1.0, regular, mixed))
+    return np.asarray(unit * np.where(spread < 1.0, regular, _mixed_quantile(tail, *_branches(spread, cube))))
 
 
-def wait_quantile(p: npt.ArrayLike, p_wait: npt.ArrayLike, mean: npt.ArrayLike, scv: npt.ArrayLike) -> FloatArray:
+def wait_quantile(
+    p: npt.ArrayLike,
+    p_wait: npt.ArrayLike,
+    mean: npt.ArrayLike,
+    scv: npt.ArrayLike,
+    third: npt.ArrayLike | None = None,
+) -> FloatArray:
     """Quantile of the whole wait: 0 with probability 1 - ``p_wait``, else the law above; broadcasts.
 
     Args:
@@ -83,6 +95,7 @@ def wait_quantile(p: npt.ArrayLike, p_wait: npt.ArrayLike, mean: npt.ArrayLike, 
         p_wait: probability of waiting.
         mean: mean wait of those that wait, s.
         scv: its squared coefficient of variation.
+        third: E[W^3] / E[W]^3; None: that of branches with equal load.
 
     Example:
         >>> float(wait_quantile(0.5, 0.3, 1.0, 1.0))
@@ -90,20 +103,41 @@ def wait_quantile(p: npt.ArrayLike, p_wait: npt.ArrayLike, mean: npt.ArrayLike, 
     """
     delayed, level = np.asarray(p_wait, dtype=float), np.asarray(p, dtype=float)
     tail = (1.0 - level) / np.maximum(delayed, 1e-300)
-    return np.asarray(np.where(tail >= 1.0, 0.0, conditional_wait_quantile(np.minimum(tail, 1.0), mean, scv)))
+    return np.asarray(np.where(tail >= 1.0, 0.0, conditional_wait_quantile(np.minimum(tail, 1.0), mean, scv, third)))
 
 
-def _balanced(spread: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Weight of the short phase and both rates of the hyperexponential of mean 1 with equal loads of its phases."""
-    light = 0.5 * (1.0 + np.sqrt((spread - 1.0) / (spread + 1.0)))
-    return light, 2.0 * light, 2.0 * (1.0 - light)
+def _broadcast(
+    first: npt.ArrayLike, mean: npt.ArrayLike, scv: npt.ArrayLike, third: npt.ArrayLike | None
+) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray | None]:
+    known = (first, mean, scv) if third is None else (first, mean, scv, third)
+    spread = np.broadcast_arrays(*(np.asarray(item, dtype=float) for item in known))
+    return spread[0], spread[1], spread[2], None if third is None else spread[3]
 
 
-def _balanced_quantile(tail: FloatArray, spread: FloatArray) -> FloatArray:
+def _branches(spread: FloatArray, third: FloatArray | None) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Weight of the short branch and both rates of the hyperexponential of mean 1; exponential up to scv 1."""
+    mixed = np.maximum(spread, 1.0)
+    if third is None:
+        light = 0.5 * (1.0 + np.sqrt((mixed - 1.0) / (mixed + 1.0)))
+        return light, 2.0 * light, 2.0 * (1.0 - light)
+    excess = np.maximum((mixed - 1.0) / 2.0, _LEAST_EXCESS)
+    half = 1.0 + excess
+    cube = np.maximum(third / 6.0, half**2 * (1.0 + _LEAST_EXCESS))  # below, no mixture has these moments
+    total = (cube - half) / excess  # branch means are the roots of x^2 - total x + product
+    product = total - half
+    long = 0.5 * (total + np.sqrt(np.maximum(total**2 - 4.0 * product, 0.0)))
+    short = np.maximum(product / long, _LEAST_EXCESS)
+    plain = mixed <= 1.0 + 2.0 * _LEAST_EXCESS
+    light = np.where(plain, 1.0, (long - 1.0) / (long - short))
+    return np.asarray(light), np.where(plain, 1.0, 1.0 / short), np.where(plain, 1.0, 1.0 / long)
+
+
+def _mixed_quantile(tail: FloatArray, light: FloatArray, fast: FloatArray, slow: FloatArray) -> FloatArray:
     """Newton on the log of the survival function; it is convex, so from the left the iteration never overshoots."""
-    light, fast, slow = _balanced(spread)
     target = np.log(tail)
-    x = np.maximum(np.maximum((np.log(light) - target) / fast, (np.log1p(-light) - target) / slow), 0.0)
+    with np.errstate(divide="ignore"):  # a branch without weight gives no bound
+        bounds = (np.log(light) - target) / fast, (np.log1p(-light) - target) / slow
+    x = np.maximum(np.maximum(*bounds), 0.0)
     for _ in range(_NEWTON_STEPS):
         short, long = light * np.exp(-fast * x), (1.0 - light) * np.exp(-slow * x)
         survival = short + long

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from qmodel.queueing.percentiles import GridLaw
-from qmodel.queueing.prefill import CELLS, Backlog, ComplexArray, lumped, on_lattice
+from qmodel.queueing.prefill import CELLS, Backlog, lumped, on_lattice
 from qmodel.types import FloatArray, Law, Replica
 
 __all__ = ["PrefillDelay", "prefill_delay"]
@@ -64,47 +64,44 @@ def prefill_delay(
     delta = replica.step.delta_s
     own = on_lattice(prompt, state.cell)
     own_wave = np.fft.rfft(own, 2 * CELLS, axis=1)
-    exponent = (state.rate_rps[:, None, None] * state.window_s)[..., None] * state.wave[:, None, None, :]
-    start = np.broadcast_to(own_wave[:, None, None, :], exponent.shape).copy()
-    start[:, :, -1] *= np.fft.rfft(state.left, 2 * CELLS, axis=2)
-    gone = np.exp(-exponent)
-    own_step = lumped(start * gone)
-    tokens = np.arange(CELLS) * state.cell[:, None, None, None]
-    budget, tau = state.budget[:, :, None, None], state.tau_s[:, :, None, None]
-    weight = state.level[:, :, None] * state.weight
-    seconds = np.broadcast_to(tau + delta * tokens, own_step.shape)
-    if bool((tokens + state.cell[:, None, None, None] / 2.0 > budget).any()):
-        seconds, own_step = _many_steps(state, delta, pooled_prompt, start, exponent, own_step)
+    gone = state.gone
+    start = np.repeat(own_wave[:, None, :], gone.shape[1], axis=1)
+    start[:, -1] *= np.fft.rfft(state.left, 2 * CELLS, axis=1)
+    behind = gone
+    if state.clump is not None:  # geometric batches: as many come with a request ahead of it as behind
+        beside = (1.0 - state.clump[:, None] * state.wave)[:, None, :]
+        start, behind = start * beside, gone * beside
+    own_step = lumped(start * behind)
+    tokens = np.arange(CELLS) * state.cell[:, None]
+    weight = (1.0 - state.idle)[:, None] * state.weight
+    if bool((tokens[:, -1] + state.cell / 2.0 > state.budget).any()):
+        exponent = (state.rate_rps[:, None] * state.window_s)[..., None] * state.wave[:, None, :]
+        small = np.abs(exponent) < 1e-6
+        uniform = np.where(small, 1.0 - exponent / 2.0, (1.0 - gone) / np.where(small, 1.0, exponent))
+        seconds, own_step = _many_steps(state, delta, pooled_prompt, lumped(start * uniform), own_step)
+    else:
+        seconds = np.broadcast_to((state.tau_s[:, None] + delta * tokens)[:, None, :], own_step.shape)
     return _delay(state, replica, own, seconds, own_step * weight[..., None], idle)
 
 
 def _many_steps(
-    state: Backlog,
-    delta: float,
-    pooled_prompt: float,
-    start: ComplexArray,
-    exponent: ComplexArray,
-    own_step: FloatArray,
+    state: Backlog, delta: float, pooled_prompt: float, ahead: FloatArray, own_step: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Delays and their masses where tokens ahead and own may exceed one step's budget, (C, Q, G + 1, cells + 1)."""
-    uniform = -np.expm1(-exponent) / np.where(np.abs(exponent) < 1e-12, 1.0, exponent)
-    uniform = np.where(np.abs(exponent) < 1e-12, 1.0, uniform)
-    ahead = lumped(start * uniform)
-    tokens = np.arange(CELLS) * state.cell[:, None, None, None]
-    budget, tau = state.budget[:, :, None, None], state.tau_s[:, :, None, None]
-    one = np.clip((budget - tokens) / state.cell[:, None, None, None] + 0.5, 0.0, 1.0)
-    first = one * own_step
-    full = np.maximum((one * (ahead - own_step)).sum(axis=-1), 0.0)
-    more = (1.0 - one) * ahead
-    count = _mean_steps(tokens / budget, state.cell[:, None, None, None] / budget)
+    """Delays and their masses where tokens ahead and own may exceed one step's budget, (C, G + 1, cells + 1)."""
+    cell, budget, tau = state.cell[:, None], state.budget[:, None], state.tau_s[:, None]
+    tokens = np.arange(CELLS) * cell
+    one = np.clip((budget - tokens) / cell + 0.5, 0.0, 1.0)
+    full = np.maximum(((ahead - own_step) @ one[..., None])[..., 0], 0.0)
+    more = one[:, None, :] * own_step + (1.0 - one)[:, None, :] * ahead
+    count = _mean_steps(tokens / budget, cell / budget)
     rest = np.maximum(count * budget - tokens, 0.0)
-    rate = state.rate_rps[:, None, None, None] * pooled_prompt
-    come = rate * (state.window_s[..., None] / 2.0 + (count - 1.0) * (tau + delta * budget))
-    fill = -(1.0 - one) * rest * np.expm1(-come / np.maximum(rest, pooled_prompt))
-    seconds = count * tau + delta * (tokens + fill)
-    at_budget = np.broadcast_to(tau + delta * budget, (*full.shape, 1))
-    mass = np.concatenate([first + more, full[..., None]], axis=-1)
-    seconds = np.concatenate([np.broadcast_to(seconds, first.shape), at_budget], axis=-1)
+    later = (count - 1.0) * (tau + delta * budget)
+    come = (state.rate_rps * pooled_prompt)[:, None, None] * (state.window_s[..., None] / 2.0 + later[:, None, :])
+    fill = ((one - 1.0) * rest)[:, None, :] * np.expm1(-come / np.maximum(rest, pooled_prompt)[:, None, :])
+    seconds = np.empty((*ahead.shape[:2], CELLS + 1))
+    seconds[..., :-1] = (count * tau + delta * tokens)[:, None, :] + delta * fill
+    seconds[..., -1] = tau + delta * budget
+    mass = np.concatenate([more, full[..., None]], axis=-1)
     return seconds, mass / mass.sum(axis=-1, keepdims=True)
 
 
@@ -142,18 +139,18 @@ def _delay(
 def _uniform_mixture(start: FloatArray, width: FloatArray, weight: FloatArray, top: FloatArray) -> FloatArray:
     """CDF of a mixture of uniforms on a time lattice: kinks of its slope, summed twice."""
     cases = start.shape[0]
-    spacing = top / (_TIMES - 1)
-    slope = weight / (width / spacing[:, None])
-    index, kink = [], []
-    for edge, sign in ((start, 1.0), (start + width, -1.0)):
-        position = np.minimum(edge / spacing[:, None], _TIMES - 1.0)
-        below = np.minimum(position.astype(int), _TIMES - 2)
-        part = (position - below) * slope * sign
-        base = below + np.arange(cases)[:, None] * _TIMES
-        index += [base.ravel(), base.ravel() + 1]
-        kink += [(slope * sign - part).ravel(), part.ravel()]
-    change = np.bincount(np.concatenate(index), weights=np.concatenate(kink), minlength=cases * _TIMES)
+    spacing = (top / (_TIMES - 1))[:, None]
+    slope = weight / (width / spacing)
+    position = np.concatenate([start, start + width], axis=1) / spacing
+    np.minimum(position, _TIMES - 1.0, out=position)
+    kink = np.concatenate([slope, -slope], axis=1)
+    below = np.minimum(position.astype(np.intp), _TIMES - 2)
+    part = (position - below) * kink
+    below += np.arange(0, cases * _TIMES, _TIMES)[:, None]
+    change = np.bincount(below.ravel(), (kink - part).ravel(), cases * _TIMES)
+    change[1:] += np.bincount(below.ravel(), part.ravel(), cases * _TIMES)[:-1]
     slopes = np.cumsum(change.reshape(cases, _TIMES), axis=1)
-    cdf = np.concatenate([np.zeros((cases, 1)), np.cumsum(slopes[:, :-1], axis=1)], axis=1)
+    cdf = np.zeros((cases, _TIMES))
+    np.cumsum(slopes[:, :-1], axis=1, out=cdf[:, 1:])
     cdf = np.maximum.accumulate(np.clip(cdf, 0.0, 1.0), axis=1)
     return np.asarray(cdf / cdf[:, -1:])

@@ -1,27 +1,21 @@
-"""Replicas under a fixed population: users that ask again as soon as they are answered, and a batch of jobs."""
+"""Replicas under a fixed population: users that ask again as soon as they are answered."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 import numpy.typing as npt
 
-from qmodel.queueing.batch_engine import DrainRun, drain, pool_tokens
-from qmodel.queueing.interleaving import interleaved_lengths
-from qmodel.types.fleets import Overload
-from qmodel.types.laws import FloatArray, Lengths
-from qmodel.types.replica import Admission, Replica, StepLaw
+from qmodel.types.laws import FloatArray
+from qmodel.types.replica import Admission, StepLaw
 
-__all__ = ["ClosedBatch", "ClosedLoop", "StepTime", "closed_batch", "closed_loop", "resident_cap"]
+__all__ = ["ClosedLoop", "StepTime", "closed_loop", "resident_cap"]
 
 StepTime = Callable[[FloatArray, FloatArray, FloatArray], npt.ArrayLike]
 _BISECTIONS = 48
 _MOST_PREFILL_LOAD = 0.9  # beyond it the open-queue form of the prompt wait no longer describes a closed loop
-_MOST_REQUESTS = 1_000_000
-_MOST_ORDERS = 8  # where the longest request stands in the queue matters to small batches: average over rotations
-_REQUESTS_IN_ALL_ORDERS = 3000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -44,40 +38,9 @@ class ClosedLoop:
     requests_per_s: FloatArray
     output_tokens_per_s: FloatArray
 
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class ClosedBatch:
-    """Completion of a batch of requests that are all present at time 0.
-
-    Where a request is longer than a replica's memory, times are +inf and ``overload`` says why.
-
-    Attributes:
-        makespan_s: when the last request completes, s.
-        mean_completion_s: mean over requests of the completion time, s.
-        completion_s: completion times in ascending order, s, shape (requests,).
-        first_token_s: times of the first tokens in ascending order, s, shape (requests,).
-        output_tokens_per_s: all generated tokens over the makespan.
-        preemptions: evictions for lack of KV memory, over all requests.
-        recomputed_tokens: tokens prefilled again after evictions.
-        overload: None, or the request that fits nowhere.
-    """
-
-    makespan_s: float
-    mean_completion_s: float
-    completion_s: FloatArray
-    first_token_s: FloatArray
-    output_tokens_per_s: float
-    preemptions: float
-    recomputed_tokens: float
-    overload: Overload | None = None
-
-    def completion_quantile_s(self, p: float) -> float:
-        """The time by which a share ``p`` in (0, 1] of the requests is complete, s."""
-        return _share_done(self.completion_s, p)
-
-    def first_token_quantile_s(self, p: float) -> float:
-        """The time by which a share ``p`` in (0, 1] of the requests has its first token, s."""
-        return _share_done(self.first_token_s, p)
+    def to_dict(self) -> dict[str, object]:
+        """Plain numbers, lists where the arguments were arrays."""
+        return {item.name: np.asarray(getattr(self, item.name)).tolist() for item in fields(self)}
 
 
 def resident_cap(
@@ -140,7 +103,7 @@ def closed_loop(
         users: concurrent users of the replica, at least 1; broadcasts.
         prompt_mean: mean prompt, tokens; broadcasts.
         output_mean: mean output, tokens, at least 2; broadcasts.
-        cap: most sequences resident at once, see :func:`resident_cap`; broadcasts.
+        cap: most sequences resident at once, see :func:`resident_cap`, rounded down; broadcasts.
         burst_share: share of the requests that start together at time 0 (0 in steady state, 0.1 for a
             benchmark of ten requests per user submitted at once); broadcasts.
         max_batched_tokens: token budget of one step; broadcasts.
@@ -163,7 +126,7 @@ def closed_loop(
     prompt = _positive("prompt_mean", prompt_mean, "tokens")
     output = _positive("output_mean", output_mean, "tokens", least=2.0)
     population = _positive("users", users, "users", least=1.0)
-    limit = _positive("cap", cap, "sequences", least=1.0, finite=False)
+    limit = np.floor(_positive("cap", cap, "sequences", least=1.0, finite=False))
     budget = _positive("max_batched_tokens", max_batched_tokens, "tokens", least=1.0)
     share, front = np.asarray(burst_share, dtype=float), np.asarray(front_end_s, dtype=float)
     if not np.all((share >= 0.0) & (share <= 1.0)):
@@ -231,98 +194,6 @@ class _Cycle:
         least_cycle_s = alone_s + (self.resident - 1.0) * prompt_s + (self.output - 1.0) * decode_s
         tpot_s = np.maximum(tpot_s, (least_cycle_s - ttft_s) / (self.output - 1.0))
         return ttft_s + self.front, tpot_s
-
-
-def closed_batch(replica: Replica, requests: int, lengths: Lengths, replicas: int = 1) -> ClosedBatch:
-    """When a batch of requests that are all present at time 0 completes.
-
-    The requests are the means of equally likely slices of the length law, in a fixed, evenly interleaved
-    order, dealt to the replicas in turn; small batches are averaged over rotations of that order. Each
-    replica is stepped from completion to completion: first come, first served admission while slots and
-    memory last, chunked prefill, growth, eviction of the newest, whose prefill is repeated. Same input, same
-    digits: nothing is drawn at random.
-
-    Args:
-        replica: the engine instance; all are equal.
-        requests: number of requests, 1 to a million.
-        lengths: joint law of prompt and output tokens.
-        replicas: number of replicas, at least 1.
-
-    Returns:
-        :class:`ClosedBatch`; with ``overload`` where the longest request exceeds a replica's KV memory.
-
-    Raises:
-        ValueError: naming the argument and its range.
-
-    Example:
-        >>> from qmodel.types import Law
-        >>> one = Replica(step=StepLaw.linear(alpha_s=0.01, beta_s=0.0))
-        >>> batch = closed_batch(one, 4, Lengths.independent(Law.constant(10), Law.constant(101)))
-        >>> round(batch.makespan_s, 6)
-        1.01
-
-    Reference: own construction, see docs/theory/queueing.md.
-    """
-    for name, value, most in (("requests", requests, _MOST_REQUESTS), ("replicas", replicas, _MOST_REQUESTS)):
-        if not (float(value).is_integer() and 1 <= value <= most):
-            raise ValueError(f"{name} must be a whole number from 1 to {most:,} (got {value!r})")
-    prompts, outputs = interleaved_lengths(lengths, int(requests))
-    longest = int(np.argmax(prompts + outputs))
-    need = pool_tokens(replica, float(prompts[longest] + outputs[longest]))
-    if replica.kv_tokens is not None and need > replica.kv_tokens:
-        return _does_not_fit(int(requests), need, replica.kv_tokens)
-    orders = int(np.clip(_REQUESTS_IN_ALL_ORDERS // requests, 1, _MOST_ORDERS))
-    passes = [
-        _drained(replica, np.roll(prompts, start), np.roll(outputs, start), min(int(replicas), int(requests)))
-        for start in (np.arange(orders) * requests // orders).tolist()
-    ]
-    completion_s = np.mean([np.sort(run.completion_s) for run in passes], axis=0)
-    return ClosedBatch(
-        makespan_s=float(completion_s[-1]),
-        mean_completion_s=float(completion_s.mean()),
-        completion_s=completion_s,
-        first_token_s=np.mean([np.sort(run.first_token_s) for run in passes], axis=0),
-        output_tokens_per_s=float(outputs.sum() / completion_s[-1]),
-        preemptions=float(np.mean([run.preemptions for run in passes])),
-        recomputed_tokens=float(np.mean([run.recomputed_tokens for run in passes])),
-    )
-
-
-def _drained(replica: Replica, prompts: FloatArray, outputs: FloatArray, used: int) -> DrainRun:
-    """All replicas in one record; request i goes to replica i modulo ``used``."""
-    runs = [drain(replica, prompts[first::used], outputs[first::used]) for first in range(used)]
-    return DrainRun(
-        first_token_s=np.concatenate([run.first_token_s for run in runs]),
-        completion_s=np.concatenate([run.completion_s for run in runs]),
-        preemptions=sum(run.preemptions for run in runs),
-        recomputed_tokens=sum(run.recomputed_tokens for run in runs),
-    )
-
-
-def _does_not_fit(requests: int, need: float, room: float) -> ClosedBatch:
-    never = np.full(requests, np.inf)
-    return ClosedBatch(
-        makespan_s=np.inf,
-        mean_completion_s=np.inf,
-        completion_s=never,
-        first_token_s=never,
-        output_tokens_per_s=0.0,
-        preemptions=0.0,
-        recomputed_tokens=0.0,
-        overload=Overload(
-            kind="length",
-            value=need,
-            limit=room,
-            reason=f"the longest request holds {need:,.0f} KV tokens, a replica has {room:,.0f}; "
-            "lower max_tokens or give the replica more memory",
-        ),
-    )
-
-
-def _share_done(times_s: FloatArray, p: float) -> float:
-    if not 0.0 < p <= 1.0:
-        raise ValueError(f"p must be above 0 and at most 1, e.g. 0.95 (got {p!r})")
-    return float(times_s[max(int(np.ceil(p * times_s.size * (1.0 - 1e-12))) - 1, 0)])
 
 
 def _step_time(step: StepLaw | StepTime) -> StepTime:

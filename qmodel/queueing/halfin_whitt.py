@@ -1,6 +1,7 @@
-"""Mean wait of M/G/c between its light-traffic and its heavy-traffic limit.
+"""Mean wait of M/G/c between its light-traffic and its heavy-traffic limit, by three moments and one weight.
 
-The wait is that of M/M/c times a ratio. The ratio falls from h = (1 + scv)/2 in
+The short form that the replica's chain and the priority queue use, where a curve of
+residuals would cost too much. The wait is that of M/M/c times a ratio. The ratio falls from h = (1 + scv)/2 in
 heavy traffic to r0 in light traffic, and depends on load and size almost only
 through the Halfin-Whitt variable X = c (1 - rho)^2. See docs/theory/queueing.md.
 """
@@ -13,9 +14,7 @@ import numpy.typing as npt
 from qmodel.types.laws import FloatArray
 
 __all__ = [
-    "delay_probability_factor",
     "halfin_whitt_weight",
-    "kimura_ratio",
     "light_traffic_ratio",
     "residual_spread",
     "wait_ratio",
@@ -64,31 +63,6 @@ def wait_ratio(
     heavy = (1.0 + np.asarray(scv, dtype=float)) / 2.0
     light = np.asarray(r0, dtype=float)
     return np.asarray(light + (heavy - light) * halfin_whitt_weight(servers, rho, nu))
-
-
-def kimura_ratio(servers: npt.ArrayLike, rho: npt.ArrayLike, scv: npt.ArrayLike) -> FloatArray:
-    """Mean wait of M/G/c over that of M/M/c by Kimura's two-moment formula, the better one for scv <= 1.
-
-    Its M/D/c factor is Cosmetatos', bounded by the light-traffic limit c/(c + 1); the customary bound of 5/8
-    makes the wait of many lightly loaded servers up to a quarter too short.
-
-    Args:
-        servers: c, a positive real; broadcasts.
-        rho: utilisation in [0, 1); broadcasts.
-        scv: squared coefficient of variation of service; broadcasts.
-
-    Example:
-        >>> float(kimura_ratio(1, 0.5, 0.0))
-        0.5
-
-    Reference: Kimura, Management Science 32 (1986); the M/D/c factor is Cosmetatos, OR Quarterly 26 (1975).
-    """
-    c, load, s = (np.asarray(item, dtype=float) for item in (servers, rho, scv))
-    many = np.maximum(c, 1.0)
-    safe_load = np.maximum(load, 1e-12)  # the correction saturates long before
-    correction = (1.0 - load) * (many - 1.0) * (np.sqrt(4.0 + 5.0 * many) - 2.0) / (16.0 * many * safe_load)
-    constant_service = 0.5 * (1.0 + np.minimum((many - 1.0) / (many + 1.0), correction))
-    return np.asarray((1.0 + s) / ((1.0 - s) / constant_service + 2.0 * s))
 
 
 def residual_spread(first: npt.ArrayLike, second: npt.ArrayLike, third: npt.ArrayLike) -> FloatArray:
@@ -141,24 +115,3 @@ def light_traffic_ratio(values: FloatArray, weights: FloatArray, servers: npt.Ar
         fallen = -np.expm1(power * np.log1p(-fraction))
     area = remaining**power * fallen / above  # integral of survival^c over the piece, times (c + 1) / E[S]
     return np.asarray((power[..., 0] - 1.0) / power[..., 0] * area.sum(axis=-1))
-
-
-def delay_probability_factor(servers: npt.ArrayLike, rho: npt.ArrayLike, scv: npt.ArrayLike) -> FloatArray:
-    """Delay probability of M/G/c over Erlang C; multiply and clip to 1.
-
-    Args:
-        servers: c, a positive real; broadcasts.
-        rho: utilisation in [0, 1); broadcasts.
-        scv: squared coefficient of variation of service; broadcasts.
-
-    Returns:
-        1 for exponential service and for one server; own construction, see docs/theory/queueing.md.
-
-    Example:
-        >>> float(delay_probability_factor(16, 0.8, 1.0))
-        1.0
-    """
-    c, load, s = (np.asarray(item, dtype=float) for item in (servers, rho, scv))
-    root = np.sqrt(c) * (1.0 - load)
-    shape = np.tanh(1.54 * (s - 1.0) / 2.0) * np.sqrt(np.maximum(c - 1.0, 0.0) / c)
-    return np.asarray(1.0 + 0.116 * shape * root * np.exp(-0.594 * root))

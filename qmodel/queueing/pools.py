@@ -8,19 +8,30 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from qmodel.queueing.batch_priority import Ranks, ranked
+from qmodel.queueing.bursty_mixture import over_phases
+from qmodel.queueing.bursty_occupancy import BurstyOccupancy, bursty_occupancy
+from qmodel.queueing.bursty_phases import BurstComponent, burst_components
 from qmodel.queueing.chain import Occupancy, occupancy, top_rate_rps
+from qmodel.queueing.dealing import dealt
+from qmodel.queueing.exclusive import alone_at_a_time
 from qmodel.queueing.first_token import prefill_delay
 from qmodel.queueing.kv_limited import MemoryLimit, length_overload, memory_limit
+from qmodel.queueing.output_ranges import mean_slowdown, restricted
 from qmodel.queueing.percentiles import GridLaw, KernelLaw, delayed
 from qmodel.queueing.predictions import ClassPrediction, PoolPrediction, Prediction
 from qmodel.queueing.prefill import Backlog, backlog
-from qmodel.queueing.token_times import Pace, left_behind_s, pace, time_per_token, time_to_token
+from qmodel.queueing.prefill_pauses import more_waiting, slots_reached, spread_ratio
+from qmodel.queueing.round_robin import company, dealt_occupancy, dealt_pace
+from qmodel.queueing.token_times import Pace, left_behind, pace, time_per_token, time_to_token
 from qmodel.queueing.work import ClassWork, Work, pooled_work
 from qmodel.types import METRICS, FloatArray, Metric, Overload, Replica, RequestClass, Router, Stream
 
 __all__ = ["ClassPrediction", "PoolPrediction", "Prediction", "pool", "pool_metrics", "utilisation"]
 
 _EVENNESS = 0.65  # how far a shortest-queue router evens out what steps collect; fitted to step-level simulations
+
+_NOBODY_RPS = 1e-9
 
 Wanted = tuple[str, Metric, float | None]
 
@@ -30,13 +41,14 @@ def pool(
 ) -> PoolPrediction:
     """Predict TTFT, answer start, TPOT and completion of every class in a pool.
 
-    Classes share the pool first-come, first-served; arrivals are Poisson.
+    Classes go by priority, equal ones first come, first served; arrivals are Poisson unless a class has a burst. A
+    random router sends each replica its share of a burst, a shortest queue spreads it.
 
     Args:
         replica: engine instance that the pool is made of.
         classes: streams with the rates that the whole pool receives, requests/s.
         replicas: number of replicas, at least 1.
-        router: ``random`` or ``jsq`` (fewest requests present).
+        router: ``random``, ``round_robin`` (dealt in turn) or ``jsq`` (fewest requests present).
 
     Returns:
         The prediction; where the load is too high it says why and holds no numbers.
@@ -68,16 +80,17 @@ def pool(
         return PoolPrediction(
             stable=False, overload=overload, utilisation=used, kv_fill=None, mean_batch=None, p_wait=None, classes={}
         )
-    state = _solve(replica, work, limit, work.rate_rps * loads, counts, router)
+    state = _solve(replica, work, limit, burst_components(classes), work.rate_rps * loads, counts, router)
     waiting = state.waiting()
-    batch = float(state.seen.mean_batch[0])
+    whole = state.bursts or state.seen
+    batch = float(whole.mean_batch[0])
     return PoolPrediction(
         stable=True,
         overload=None,
         utilisation=used,
         kv_fill=None if replica.kv_tokens is None else batch * work.held / replica.kv_tokens,
         mean_batch=batch,
-        p_wait=float(state.seen.p_wait[0]),
+        p_wait=float(whole.p_wait[0]),
         classes={member.name: _class_prediction(state, member, waiting) for member in work.classes},
     )
 
@@ -96,8 +109,8 @@ def pool_metrics(
         replicas: one replica for all cases, or C of them.
         streams: classes at load 1, requests/s.
         counts: replicas of each case, shape (C,) or a scalar.
-        loads: factor on the rates of each case, shape (C,) or a scalar.
-        router: ``random`` or ``jsq``.
+        loads: factor on the rates of each case, shape (C,) or a scalar: so large a part of streams and bursts comes.
+        router: ``random``, ``round_robin`` or ``jsq``.
         wanted: W triples of class name, metric and level p in (0, 1), None for the mean.
 
     Returns:
@@ -127,7 +140,8 @@ def pool_metrics(
         stable = rate < sizes[rows] * capacity
         if not stable.any():
             continue
-        state = _solve(replica, work, limit, rate[stable], sizes[rows][stable], router)
+        components = burst_components(streams)
+        state = _solve(replica, work, limit, components, rate[stable], sizes[rows][stable], router)
         values[rows[stable]] = _columns(state, wanted)
     return values
 
@@ -166,9 +180,35 @@ def utilisation(
     return values
 
 
+def predictions_given(
+    replica: Replica, work: Work, seen: Occupancy, rate_rps: FloatArray
+) -> dict[str, ClassPrediction]:
+    """Every class of a pool whose occupancy is known.
+
+    Args:
+        replica: engine instance.
+        work: requests of all classes.
+        seen: occupancy of one case.
+        rate_rps: arrivals at one replica, shape (1,).
+    """
+    state = _State(
+        replica=replica,
+        work=work,
+        seen=seen,
+        run=pace(replica, work, seen, rate_rps),
+        rate_rps=rate_rps,
+        evenness=np.zeros_like(rate_rps),
+        company=np.ones_like(rate_rps),
+        bursts=None,
+        ranks=None,
+    )
+    waiting = state.waiting()
+    return {member.name: _class_prediction(state, member, waiting) for member in work.classes}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _State:
-    """C stable cases of one replica and one mix, solved."""
+    """C stable cases of one replica and one mix, solved; with bursts C m rows, m phases of the rate for each."""
 
     replica: Replica
     work: Work
@@ -176,32 +216,74 @@ class _State:
     run: Pace
     rate_rps: FloatArray
     evenness: FloatArray
+    company: FloatArray
+    bursts: BurstyOccupancy | None
+    ranks: Ranks | None
 
     def waiting(self) -> Backlog:
         """The prefill backlog, solved on demand: means per token do without it."""
-        return backlog(self.replica, self.work, self.seen, self.rate_rps, self.evenness)
+        clump = None if self.bursts is None else self.bursts.clump
+        return backlog(self.replica, self.work, self.seen, self.company * self.rate_rps, self.evenness, clump)
+
+    def phases_met(self, member: ClassWork) -> FloatArray | None:
+        """Share of the requests of a class that come in each phase, shape (C, m); None without bursts."""
+        if self.bursts is None:
+            return None
+        return np.asarray(self.bursts.by_class[[item.name for item in self.work.classes].index(member.name)])
 
 
 def _solve(
     replica: Replica,
     work: Work,
     limit: MemoryLimit | None,
+    components: Sequence[BurstComponent],
     rate_rps: FloatArray,
     counts: FloatArray,
     router: Router,
 ) -> _State:
-    seen = occupancy(replica, work, limit, rate_rps, counts, router)
-    each = rate_rps / counts
-    run_in = seen.tau_mean_s / 2.0  # who waited starts with the step that follows, without a residual step
-    seen = replace(seen, wait_mean_s=np.maximum(seen.wait_mean_s - run_in, seen.wait_mean_s / 4.0))
+    bursts = turn = None
+    if router == "round_robin" and np.any(counts > 1.0):
+        turn = dealt(rate_rps / counts, counts)
+    if components:
+        bursts = bursty_occupancy(replica, work, limit, components, rate_rps, counts, router, turn)
+        seen, each, later = bursts.seen, bursts.rate_rps, bursts.stay_rps
+        counts = np.repeat(counts, each.size // counts.size)
+    else:
+        seen = occupancy(replica, work, limit, rate_rps, counts, router)
+        each = later = rate_rps / counts
+        if turn is not None:
+            smooth = bursty_occupancy(replica, work, limit, (), rate_rps, counts, router, turn).seen
+            seen = dealt_occupancy(seen, smooth, work, turn)
+    exclusive = replica.max_num_seqs == 1 and not components
+    if exclusive:
+        seen, turn = alone_at_a_time(seen, replica, work, rate_rps, counts, router), None
+        each = later = np.full_like(rate_rps, _NOBODY_RPS)  # no prompt of another request is prefilled meanwhile
     evenness = _EVENNESS * (1.0 - 1.0 / counts) if router == "jsq" else np.zeros_like(counts)
+    spread = np.ones_like(each)
+    if not components and turn is None and not exclusive:
+        spread = spread_ratio(work, replica.step.delta_s * work.lengths.prompt.mean * each * (1.0 - evenness))
+        spread = 1.0 + (spread - 1.0) * (1.0 if limit is None else slots_reached(limit, replica.max_num_seqs))
+        seen = more_waiting(seen, spread, replica.max_num_seqs * (counts if router == "jsq" else np.ones_like(counts)))
+    run_in = seen.tau_mean_s / 2.0  # who waited starts with the step that follows, without a residual step
+    if exclusive:
+        run_in = np.zeros_like(run_in)
+    seen = replace(seen, wait_mean_s=np.maximum(seen.wait_mean_s - run_in, seen.wait_mean_s / 4.0))
+    run, beside = pace(replica, work, seen, later, evenness, spread), np.ones_like(each)
+    if turn is not None:
+        turn = turn.repeated(each.size // turn.excess.size)
+        beside = company(replica, work, seen, each, turn)
+        apart = pace(replica, work, seen, later, 1.0 - beside)  # a request's own prompt draws fewer others in
+        run = dealt_pace(replace(run, token_s=apart.token_s), replica, work, later, turn)
     return _State(
         replica=replica,
         work=work,
         seen=seen,
-        run=pace(replica, work, seen, each, evenness),
+        run=run,
         rate_rps=each,
         evenness=evenness,
+        company=beside,
+        bursts=bursts,
+        ranks=ranked(replica, work, limit, seen, each, counts if router == "jsq" else np.ones_like(counts), run_in),
     )
 
 
@@ -211,22 +293,31 @@ def _laws(
     """The laws of the named metrics of one class, C cases each; ``waiting`` may be None for ``tpot`` alone."""
     seen, output = state.seen, member.output_bands
     prompt = member.lengths.prompt
-    left_s = left_behind_s(state.run, state.replica.step.delta_s * prompt.mean)
+    if state.ranks is not None:
+        seen = state.ranks.seen_by(member, seen)
+        waiting = waiting if waiting is None else state.ranks.found_by(member, waiting)
+    left = left_behind(state.run, prompt, state.replica.step.delta_s)
+    left = replace(left, mean_s=state.company * left.mean_s, variance=state.company * left.variance)
     if waiting is not None:
         found = prefill_delay(waiting, state.replica, prompt, seen.idle, state.work.lengths.prompt.mean)
         first = found.moments()
     laws: dict[str, GridLaw | KernelLaw | None] = {}
     for name in metrics:
-        if name == "ttft" or (name == "answer_start" and member.reasoning_bands is None):
+        if name == "answer_start" and member.reasoning_bands is None and "ttft" in laws:
+            laws[name] = laws["ttft"]
+        elif name == "ttft" or (name == "answer_start" and member.reasoning_bands is None):
             laws[name] = delayed(found.law(first[0]), seen.p_wait, seen.wait_mean_s, seen.wait_scv)
         elif name == "tpot":
-            laws[name] = time_per_token(state.run, output, left_s)
+            laws[name] = time_per_token(state.run, output, left)
         elif name == "completion":
             after = np.stack([output[0], np.maximum(output[1] - 1.0, 0.0), output[2]])
-            laws[name] = time_to_token(state.run, after, left_s, first, seen)
+            laws[name] = time_to_token(state.run, after, left, first, seen)
         else:
             assert member.reasoning_bands is not None
-            laws[name] = time_to_token(state.run, member.reasoning_bands, left_s, first, seen)
+            laws[name] = time_to_token(state.run, member.reasoning_bands, left, first, seen)
+    met = state.phases_met(member)
+    if met is not None:
+        laws = {name: None if law is None else over_phases(law, met) for name, law in laws.items()}
     return laws
 
 
@@ -236,11 +327,37 @@ def _class_prediction(state: _State, member: ClassWork, waiting: Backlog) -> Cla
         Prediction(mean=0.0 if law is None else float(law.mean_s[0]), law=law)
         for law in (laws[name] for name in METRICS)
     )
-    return ClassPrediction(ttft=ttft, answer_start=answer, tpot=tpot, completion=completion)
+    return ClassPrediction(
+        ttft=ttft,
+        answer_start=answer,
+        tpot=tpot,
+        completion=completion,
+        slowdown_mean=mean_slowdown(state.replica, member, ttft.mean, completion.mean, _token_s(state, member)),
+        lengths=_Ranges(state=state, member=member, waiting=waiting),
+    )
+
+
+def _token_s(state: _State, member: ClassWork) -> float:
+    met = state.phases_met(member)
+    return float(state.run.token_s[0] if met is None else met[0] @ state.run.token_s)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Ranges:
+    """One class of a solved pool, to be asked about ranges of its outputs."""
+
+    state: _State
+    member: ClassWork
+    waiting: Backlog
+
+    def within(self, above_tokens: float, up_to_tokens: float) -> ClassPrediction:
+        """Requests with more than ``above_tokens`` and at most ``up_to_tokens`` generated tokens."""
+        part, share = restricted(self.member, above_tokens, up_to_tokens)
+        return replace(_class_prediction(self.state, part, self.waiting), share=share, lengths=None)
 
 
 def _columns(state: _State, wanted: Sequence[Wanted]) -> FloatArray:
-    cases = state.seen.utilisation.size
+    cases = state.seen.utilisation.size if state.bursts is None else state.bursts.p_wait.size
     values = np.zeros((cases, len(wanted)))
     waiting = state.waiting() if any(metric != "tpot" for _, metric, _ in wanted) else None
     for member in state.work.classes:
@@ -283,8 +400,8 @@ def _overload(
 
 
 def _check(replica: Replica, router: str) -> None:
-    if router not in ("random", "jsq"):
-        raise ValueError(f"router must be 'random' or 'jsq' (got {router!r})")
+    if router not in ("random", "round_robin", "jsq"):
+        raise ValueError(f"router must be 'random', 'round_robin' or 'jsq' (got {router!r})")
     if replica.max_num_seqs < 1:
         raise ValueError(f"max_num_seqs must be at least 1 (got {replica.max_num_seqs})")
     if replica.max_batched_tokens <= replica.max_num_seqs:
@@ -294,6 +411,15 @@ def _check(replica: Replica, router: str) -> None:
         )
     if not 0.0 <= replica.watermark < 1.0:
         raise ValueError(f"watermark must lie in [0, 1) (got {replica.watermark!r})")
+    if replica.admission == "first_chunk" and replica.kv_tokens is not None and replica.recompute_factor is None:
+        raise ValueError(
+            "recompute_factor must be given with admission 'first_chunk', whose evictions no formula predicts: "
+            "simulate the replica in overload and divide its recomputed tokens per request by the mean output"
+        )
+    for name in ("recompute_factor", "swap_out_s_per_token", "swap_in_s_per_token"):
+        value = getattr(replica, name)
+        if value is not None and not 0.0 <= value < np.inf:
+            raise ValueError(f"{name} must be at least 0 and finite (got {value!r})")
     if replica.kv_tokens is not None and not replica.kv_tokens > 0.0:
         raise ValueError(f"kv_tokens must be positive, or None for no limit (got {replica.kv_tokens!r})")
 

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
-from scipy import special
 
-from qmodel.queueing.halfin_whitt import light_traffic_ratio, residual_spread
+from qmodel.queueing.halfin_whitt import residual_spread
+from qmodel.queueing.phase_type import PhaseType
+from qmodel.queueing.residuals import MomentResiduals, ResidualCurve, Residuals, curve_of_atoms, curve_of_moments
 from qmodel.types.laws import FloatArray
 
 __all__ = ["Moments", "Service", "ServiceLaw"]
 
-_PANELS, _NODES_PER_PANEL = 28, 10
-_DECADES = 18.0  # from where the residual survival is still 1 to where its power has vanished
 
-
-class ServiceLaw(Protocol):
+class ServiceLaw(Hashable, Protocol):
     """A law of atoms in seconds, such as :class:`qmodel.types.Law` with its values read as seconds."""
 
     @property
@@ -72,7 +72,7 @@ class Moments:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Service:
-    """Mean, scv and residual spread of a service time, with its light-traffic ratio for given servers.
+    """Mean, scv and residual spread of a service time, with its residuals.
 
     Attributes:
         mean_s: E[S], s.
@@ -87,11 +87,11 @@ class Service:
     law: ServiceLaw | None = None
 
     @classmethod
-    def of(cls, service: Moments | ServiceLaw) -> Service:
-        """Read a law or moments.
+    def of(cls, service: Moments | PhaseType | ServiceLaw) -> Service:
+        """Read a law, phases or moments.
 
         Raises:
-            ValueError: for a law without positive mean or with negative atoms.
+            ValueError: for a law without finite moments, without positive mean or with negative atoms.
         """
         if isinstance(service, Moments):
             return cls(
@@ -100,10 +100,18 @@ class Service:
                 nu=service.nu,
             )
         first, second, third = service.moments
-        if not (np.isfinite(first) and first > 0.0 and float(service.values[0]) >= 0.0):
+        if isinstance(service, PhaseType):
+            scv, nu = max(second / first**2 - 1.0, 0.0), residual_spread(first, second, third)
+            return cls(mean_s=np.asarray(first), scv=np.asarray(scv), nu=nu)
+        smallest = float(service.values[0])
+        if not (np.isfinite(first) and first > 0.0 and smallest >= 0.0):
             raise ValueError(
                 f"service must be a law of non-negative seconds with a positive mean "
-                f"(got mean {first:g}, smallest value {float(service.values[0]):g})"
+                f"(got mean {first:g}, smallest value {smallest:g})"
+            )
+        if not (np.isfinite(second) and np.isfinite(third)):
+            raise ValueError(
+                f"service must have finite second and third moments (got {second:g} s^2, {third:g} s^3); cap its values"
             )
         return cls(
             mean_s=np.asarray(first),
@@ -112,23 +120,19 @@ class Service:
             law=service,
         )
 
-    def light_traffic_ratio(self, servers: FloatArray) -> FloatArray:
-        """r0 for ``servers``; from the atoms, or from the law that stands in for the moments."""
+    def residuals(self, rows: slice, shape: tuple[int, ...]) -> Residuals:
+        """Residuals of the queues ``rows`` of an array of ``shape``, read in order; one curve where all are alike."""
         if self.law is not None:
-            return light_traffic_ratio(self.law.values, self.law.weights, servers)
-        scv, nu, count = np.broadcast_arrays(self.scv, self.nu, servers)
-        ratio = np.where(count <= 1.0, (1.0 + scv) / 2.0, count / (count + 1.0))
-        regular, mixed = (scv > 0.0) & ~_is_mixture(scv, nu), _is_mixture(scv, nu)
-        for chosen, survival in ((regular, _gamma_residual), (mixed, _hyperexponential_residual)):
-            rows = chosen & (count > 1.0)
-            if np.any(rows):
-                ratio[rows] = _integrated(survival, scv[rows], nu[rows], count[rows])
-        return np.asarray(ratio)
+            return _curve_of_law(self.law)
+        scv, nu = np.broadcast_arrays(self.scv, self.nu)
+        if scv.size == 1 or (np.all(scv == scv.flat[0]) and np.all(nu == nu.flat[0])):
+            return curve_of_moments(float(scv.flat[0]), float(nu.flat[0]))
+        return MomentResiduals.of(np.broadcast_to(scv, shape).ravel()[rows], np.broadcast_to(nu, shape).ravel()[rows])
 
 
-def _is_mixture(scv: FloatArray, nu: FloatArray) -> npt.NDArray[np.bool_]:
-    """Whether a hyperexponential has these moments; a gamma law stands in where none does."""
-    return np.asarray((scv > 1.0) & (nu > 2.0 * (1.0 + 1e-12)))
+@lru_cache(maxsize=256)
+def _curve_of_law(law: ServiceLaw) -> ResidualCurve:
+    return curve_of_atoms(law.values, law.weights, law.moments)
 
 
 def _stand_in_nu(scv: FloatArray) -> FloatArray:
@@ -137,39 +141,3 @@ def _stand_in_nu(scv: FloatArray) -> FloatArray:
     light, heavy = (1.0 + root) / 2.0, (1.0 - root) / 2.0
     balanced = (1.0 / light**2 + 1.0 / heavy**2) / (1.0 + scv) ** 2
     return np.asarray(np.where(scv <= 1.0, gamma, balanced))
-
-
-def _integrated(survival: _Residual, scv: FloatArray, nu: FloatArray, count: FloatArray) -> FloatArray:
-    """c times the integral of the residual survival to the power c, mean service 1, shape (k,)."""
-    nodes, weights = np.polynomial.legendre.leggauss(_NODES_PER_PANEL)
-    edges = np.linspace(-_DECADES, 0.0, _PANELS + 1)
-    half = np.diff(edges)[:, None] / 2.0
-    exponent = (edges[:-1, None] + half * (nodes + 1.0)).ravel()
-    weight = (half * weights).ravel() * np.log(10.0)
-    horizon = 40.0 * (1.0 + scv) * nu / count  # (1 + scv) nu bounds the slowest phase's mean: exp(-40) is left beyond
-    time = horizon[:, None] * 10.0**exponent
-    power = np.clip(survival(time, scv[:, None], nu[:, None]), 0.0, 1.0) ** count[:, None]
-    return np.asarray(count * ((power * time) @ weight + time[:, 0]))
-
-
-class _Residual(Protocol):
-    def __call__(self, time: FloatArray, scv: FloatArray, nu: FloatArray) -> FloatArray: ...
-
-
-def _gamma_residual(time: FloatArray, scv: FloatArray, nu: FloatArray) -> FloatArray:
-    del nu  # two moments fix a gamma law
-    shape, x = 1.0 / scv, time / scv
-    return np.asarray(special.gammaincc(shape + 1.0, x) - time * special.gammaincc(shape, x))
-
-
-def _hyperexponential_residual(time: FloatArray, scv: FloatArray, nu: FloatArray) -> FloatArray:
-    """The phase means are the roots of x^2 - A x + B that match three moments at mean 1."""
-    second = (1.0 + scv) / 2.0
-    third = nu * second**2 / 2.0
-    total = (third - second) / (second - 1.0)
-    product = total - second
-    gap = np.sqrt(np.maximum(total**2 - 4.0 * product, 0.0))
-    long = (total + gap) / 2.0
-    short = product / long
-    share = (1.0 - short) / (long - short)  # probability of the long phase
-    return np.asarray(share * long * np.exp(-time / long) + (1.0 - share) * short * np.exp(-time / short))

@@ -26,6 +26,7 @@ class ClassWork:
         chunks: E[ceil(P / budget)], prefill steps of one request.
         output_bands: weights, means and variances of N in bands, shape (3, k).
         reasoning_bands: the same for thinking tokens, None where there are none.
+        priority: larger is admitted first.
     """
 
     name: str
@@ -34,6 +35,7 @@ class ClassWork:
     chunks: float
     output_bands: FloatArray
     reasoning_bands: FloatArray | None
+    priority: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -49,6 +51,7 @@ class Work:
         context: KV tokens read per resident sequence and step.
         held: pool tokens held per resident sequence, averaged over its steps.
         held_variance: variance of the same.
+        held_skew: its skewness.
         longest: pool tokens that one request in a hundred exceeds when it ends, of the class that needs most.
         memory_time: first three moments of a request's tokens held times steps held, tokens^k.
     """
@@ -61,12 +64,13 @@ class Work:
     context: float
     held: float
     held_variance: float
+    held_skew: float
     longest: float
     memory_time: tuple[float, float, float]
 
 
 def pooled_work(replica: Replica, classes: Sequence[Stream | RequestClass]) -> Work:
-    """Pool the classes first-come, first-served and take the moments that ``replica`` makes of them.
+    """Pool the classes and take the moments that ``replica`` makes of them.
 
     Args:
         replica: gives the step budget and how context turns into pool tokens.
@@ -83,13 +87,17 @@ def pooled_work(replica: Replica, classes: Sequence[Stream | RequestClass]) -> W
         >>> work.steps, work.context
         (11.0, 5005.5)
     """
-    return _pooled_work(replica, tuple((item.name, float(item.rate_rps), item.lengths) for item in classes))
+    parts = tuple((item.name, float(item.rate_rps), item.lengths, item.priority) for item in classes)
+    return _pooled_work(replica, parts)
 
 
 @lru_cache(maxsize=256)
-def _pooled_work(replica: Replica, parts: tuple[tuple[str, float, Lengths], ...]) -> Work:
+def _pooled_work(replica: Replica, parts: tuple[tuple[str, float, Lengths, int], ...]) -> Work:
     """A search asks for the same replica and mix at many loads; records compare by identity, so a hit is exact."""
-    classes = [Stream(name=name, rate_rps=rate_rps, lengths=lengths) for name, rate_rps, lengths in parts]
+    classes = [
+        Stream(name=name, rate_rps=rate_rps, lengths=lengths, priority=priority)
+        for name, rate_rps, lengths, priority in parts
+    ]
     if not classes:
         raise ValueError("classes must have at least one stream")
     rates = np.array([item.rate_rps for item in classes], dtype=float)
@@ -104,7 +112,8 @@ def _pooled_work(replica: Replica, parts: tuple[tuple[str, float, Lengths], ...]
     chunks = float(sum(item.share * item.chunks for item in members))
     held, variance = _held(replica, lengths)
     weight, prompt, output = _joint_atoms(members)
-    area = (prompt + output * (1.0 if replica.admission == "no_evict" else 0.5)) * output
+    grown = prompt + output * (1.0 if replica.admission == "no_evict" else 0.5)
+    area = (replica.kv_slope * grown + replica.kv_fixed_tokens) * output
     return Work(
         rate_rps=float(rates.sum()),
         classes=members,
@@ -114,6 +123,7 @@ def _pooled_work(replica: Replica, parts: tuple[tuple[str, float, Lengths], ...]
         context=lengths.mean_context,
         held=held,
         held_variance=variance,
+        held_skew=_held_skew(replica, weight, prompt, output),
         longest=max(_longest(replica, *_joint_atoms([item])) for item in members if item.share > 0),
         memory_time=(float(weight @ area), float(weight @ area**2), float(weight @ area**3)),
     )
@@ -150,6 +160,7 @@ def _class_work(replica: Replica, item: Stream, share: float) -> ClassWork:
         chunks=chunks,
         output_bands=bands(output.values, output.weights),
         reasoning_bands=None if reasoning is None else bands(reasoning.values, reasoning.weights),
+        priority=item.priority,
     )
 
 
@@ -165,6 +176,20 @@ def _held(replica: Replica, lengths: Lengths) -> tuple[float, float]:
         second = (lengths.e_p2n + lengths.e_pn2 + n3 / 3.0) / n1
     variance = max(second - first**2, 0.0)
     return replica.kv_slope * first + replica.kv_fixed_tokens, replica.kv_slope**2 * variance
+
+
+def _held_skew(replica: Replica, weight: FloatArray, prompt: FloatArray, output: FloatArray) -> float:
+    """Skewness of the tokens of a resident sequence at one of its steps; the same in tokens of context and of pool."""
+    total = prompt + output
+    if replica.admission == "no_evict":
+        raw = [weight @ (output * total**power) for power in (1.0, 2.0, 3.0)]
+    else:
+        raw = [weight @ (total**power - prompt**power) / power for power in (2.0, 3.0, 4.0)]
+    first, second, third = (float(item / (weight @ output)) for item in raw)
+    variance = second - first**2
+    if variance <= 1e-9 * first**2:
+        return 0.0
+    return float((third - 3.0 * first * second + 2.0 * first**3) / variance**1.5)
 
 
 def _joint_atoms(members: Sequence[ClassWork]) -> tuple[FloatArray, FloatArray, FloatArray]:

@@ -12,6 +12,7 @@ from qmodel.report.row_tables import (
     curve_table,
     gpus_text,
     latency_table,
+    link_table,
     pool_table,
     price_table,
     routing_table,
@@ -21,7 +22,7 @@ from qmodel.report.row_tables import (
 if TYPE_CHECKING:
     from qmodel.evaluation.results import CapacityResult, Evaluation
     from qmodel.planning.plans import Plan
-    from qmodel.types import PoolRow
+    from qmodel.types import LinkRow, PoolRow
 
 __all__ = ["capacity_page", "evaluation_page", "no_plan_lines", "plan_page"]
 
@@ -75,6 +76,8 @@ def evaluation_page(evaluation: Evaluation, *, title: str = "Evaluation of a fle
     missed = sum(not row.met for row in evaluation.slo)
     if not evaluation.stable:
         verdict = "overloaded: at least one pool cannot carry its load"
+        if all(row.stable for row in evaluation.pools):
+            verdict = "overloaded: at least one link between pools cannot carry its load"
     elif missed:
         verdict = f"misses {missed} of {len(evaluation.slo)} targets"
     elif not evaluation.feasible:
@@ -85,12 +88,13 @@ def evaluation_page(evaluation: Evaluation, *, title: str = "Evaluation of a fle
     facts.append(("Cost", f"{usd_text(evaluation.cost_usd_per_hour)} = {month_text(evaluation.cost_usd_per_hour)}"))
     if evaluation.pools:
         facts.append(("GPUs", gpus_text(evaluation.pools)))
-    routing = routing_table(evaluation.routing)
+    routing, links = routing_table(evaluation.routing), link_table(evaluation.links)
     return (
         Heading(text=title),
         Facts(rows=tuple(facts)),
         pool_table(evaluation.pools),
-        *_overloads(evaluation.pools),
+        *_overloads(evaluation.pools, evaluation.links),
+        *([links] if links else []),
         *([routing] if routing else []),
         slo_table(evaluation.slo),
         latency_table(evaluation.latency),
@@ -147,9 +151,10 @@ def _status_words(plan: Plan) -> str:
     return f"{plan.status}: meets every target; a cheaper fleet is not ruled out ({stopped})"
 
 
-def _overloads(pools: Sequence[PoolRow]) -> tuple[Block, ...]:
-    reasons = tuple(
-        f"{row.pool}: {row.overload or 'the load exceeds what it carries'}" for row in pools if not row.stable
+def _overloads(pools: Sequence[PoolRow], links: Sequence[LinkRow] = ()) -> tuple[Block, ...]:
+    reasons = (
+        *(f"{row.pool}: {row.overload or 'the load exceeds what it carries'}" for row in pools if not row.stable),
+        *(f"link into {row.pool}: {row.overload}" for row in links if row.overload),
     )
     return (Bullets(title="Overloaded", items=reasons),) if reasons else ()
 

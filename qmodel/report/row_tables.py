@@ -19,7 +19,7 @@ from qmodel.report.number_text import (
 if TYPE_CHECKING:
     from qmodel.evaluation.results import CurveRow, LatencyRow
     from qmodel.planning.plans import Alternative, PriceRow
-    from qmodel.types import PoolRow, RouteRow, SloRow
+    from qmodel.types import LinkRow, PoolRow, RouteRow, SloRow
 
 __all__ = [
     "alternative_table",
@@ -27,6 +27,7 @@ __all__ = [
     "gpus_by_type",
     "gpus_text",
     "latency_table",
+    "link_table",
     "layout_text",
     "pool_table",
     "price_table",
@@ -114,6 +115,28 @@ def latency_table(latency: Sequence[LatencyRow]) -> TextTable:
         path = [row.path] if with_path else []
         rows.append((row.cls, *path, row.metric, *(seconds_text(value) for value in values)))
     return TextTable(title="Latency", columns=tuple(columns), rows=tuple(rows))
+
+
+def link_table(links: Sequence[LinkRow]) -> TextTable | None:
+    """One line per link between pools; None where every path is one pool."""
+    if not links:
+        return None
+    numbers = ("lanes", "GB/s per lane", "utilisation %", "GB/s moved", "mean wait", "mean delay")
+    columns = (Column(header="into"), Column(header="from"), *(Column(header=name, numeric=True) for name in numbers))
+    rows = tuple(
+        (
+            row.pool,
+            row.sources,
+            f"{row.lanes:,}",
+            decimal_text(row.bandwidth_gbps),
+            percent_text(row.utilisation) if not row.overload else UNSTABLE_TEXT,
+            decimal_text(row.moved_gbps),
+            seconds_text(row.wait_mean_s),
+            seconds_text(row.delay_mean_s),
+        )
+        for row in links
+    )
+    return TextTable(title="Links", columns=columns, rows=rows)
 
 
 def price_table(prices: Sequence[PriceRow]) -> TextTable:

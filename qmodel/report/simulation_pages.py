@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         SimulatedPoolRow,
         SimulatedSloRow,
         Simulation,
+        TransferRow,
     )
 
 __all__ = ["check_blocks", "simulation_columns", "simulation_page"]
@@ -42,6 +43,7 @@ def simulation_columns(table: str) -> tuple[str, ...]:
         SimulatedLatencyRow,
         SimulatedPoolRow,
         SimulatedSloRow,
+        TransferRow,
     )
 
     records = {
@@ -51,6 +53,7 @@ def simulation_columns(table: str) -> tuple[str, ...]:
         "buckets": BucketRow,
         "fairness": FairnessRow,
         "course": CourseRow,
+        "transfers": TransferRow,
     }
     if table not in records:
         return TABLE_COLUMNS[table]
@@ -70,6 +73,7 @@ def simulation_page(found: Simulation, *, title: str = "Simulation of a fleet") 
         Facts(rows=facts),
         _targets(found.slo),
         _pools(found.pools),
+        *([_transfers(found.transfers)] if found.transfers else []),
         *([routing] if routing else []),
         _latency(found.latency),
         _buckets(found.buckets),
@@ -163,8 +167,36 @@ def _pools(rows: Sequence[SimulatedPoolRow], *, title: str = "Pools") -> TextTab
     return TextTable(title=title, columns=columns, rows=cells)
 
 
+def _transfers(rows: Sequence[TransferRow]) -> TextTable:
+    numbers = ("sequences", "tokens", "GiB", "GiB/s", "busy %", "predicted %", "mean wait", "predicted")
+    columns = (
+        Column(header="KV moved"),
+        Column(header="pool"),
+        Column(header="from"),
+        *(Column(header=name, numeric=True) for name in numbers),
+    )
+    cells = tuple(
+        (
+            row.tier,
+            row.pool,
+            row.sources,
+            NONE_TEXT if row.sequences is None else f"{row.sequences:,}",
+            f"{row.tokens:,}",
+            decimal_text(row.gib),
+            decimal_text(row.gib_per_s),
+            percent_text(row.utilisation),
+            percent_text(row.predicted_utilisation),
+            seconds_text(row.wait_mean_s),
+            seconds_text(row.predicted_wait_mean_s),
+        )
+        for row in rows
+    )
+    return TextTable(title="KV moved", columns=columns, rows=cells)
+
+
 def _buckets(rows: Sequence[BucketRow]) -> TextTable:
-    numbers = ("tokens", "requests", "ttft", "tpot", "completion", "completion p95", "slowdown", "slowdown p95")
+    times = ("ttft", "tpot", "completion", "predicted", "p95", "predicted p95", "slowdown", "predicted")
+    numbers = ("tokens", "requests", *times)
     columns = (
         Column(header="class"),
         Column(header="output"),
@@ -179,9 +211,11 @@ def _buckets(rows: Sequence[BucketRow]) -> TextTable:
             seconds_text(row.ttft_mean_s),
             seconds_text(row.tpot_mean_s),
             seconds_text(row.completion_mean_s),
+            seconds_text(row.predicted_completion_mean_s),
             seconds_text(row.completion_p95_s),
+            seconds_text(row.predicted_completion_p95_s),
             decimal_text(row.slowdown_mean),
-            decimal_text(row.slowdown_p95),
+            decimal_text(row.predicted_slowdown_mean),
         )
         for row in rows
     )

@@ -30,7 +30,7 @@ __all__ = [
 
 SUMMARY_TABLES: Mapping[str, tuple[str, ...]] = {
     "lengths": ("length", "mean", "scv", "p10", "p25", "p50", "p75", "p90", "p95", "p99", "p99.9", "largest"),
-    "latency": ("metric", "requests", "mean_s", "p50_s", "p90_s", "p95_s", "p99_s"),
+    "observed": ("metric", "requests", "mean_s", "p50_s", "p90_s", "p95_s", "p99_s"),
     "burstiness": ("statistic", "value", "as_stamped"),
     "rejected": ("reason", "rows"),
     "sizes": ("class", "requests", "share"),
@@ -129,7 +129,7 @@ def summary_rows(summary: TraceSummary, table: str) -> list[dict[str, object]]:
     match table:
         case "lengths":
             return [_length_row(item) for item in summary.lengths]
-        case "latency":
+        case "observed":
             return [
                 {
                     "metric": item.metric,
@@ -137,7 +137,7 @@ def summary_rows(summary: TraceSummary, table: str) -> list[dict[str, object]]:
                     "mean_s": item.mean_s,
                     **{f"{name}_s": value for name, value in item.quantiles.items()},
                 }
-                for item in summary.latency
+                for item in summary.observed
             ]
         case "burstiness":
             if summary.burstiness is None:
@@ -320,10 +320,10 @@ def _length_blocks(lengths: Sequence[LengthSummary]) -> list[Block]:
 
 
 def _latency_blocks(summary: TraceSummary) -> list[Block]:
-    rows = summary_rows(summary, "latency")
+    rows = summary_rows(summary, "observed")
     if not rows:
         return []
-    times = SUMMARY_TABLES["latency"][2:]
+    times = SUMMARY_TABLES["observed"][2:]
     cells = tuple(
         (str(row["metric"]), f"{row['requests']:,}", *(seconds_text(float(str(row[name]))) for name in times))
         for row in rows

@@ -1,7 +1,8 @@
 """Scenario and fleet files: their schema, the layers they are merged from, and what differs between two."""
 
+from qmodel.scenario.arrival_section import Arrivals, PeakednessSpec, RateSwings
 from qmodel.scenario.checking import Checked, check_scenario, read_scenario
-from qmodel.scenario.class_section import Arrivals, ClassSpec, TraceSpec
+from qmodel.scenario.class_section import ClassSpec, TraceSpec
 from qmodel.scenario.differences import Difference, diff_scenarios
 from qmodel.scenario.editor_schemas import fleet_json_schema, scenario_json_schema
 from qmodel.scenario.fleet_files import CheckedFleet, FleetFile, PathSpec, PoolSpec, check_fleet, read_fleet
@@ -35,11 +36,13 @@ __all__ = [
     "LengthSpec",
     "Objective",
     "PathSpec",
+    "PeakednessSpec",
     "PolicySpec",
     "PoolSpec",
     "PriceBook",
     "PriceSpec",
     "ProfileSpec",
+    "RateSwings",
     "Scenario",
     "StepTable",
     "TraceSpec",

@@ -5,15 +5,16 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterator, Mapping
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
+from qmodel.scenario.arrival_section import Arrivals
 from qmodel.scenario.length_section import LengthSpec
 from qmodel.scenario.sections import Complaint, Name, Positive, Rate, Section, Text, Tokens, refusal
 from qmodel.types import METRICS, Metric, Slo
 
-__all__ = ["Arrivals", "ClassSpec", "TraceSpec", "slo_from_key"]
+__all__ = ["ClassSpec", "TraceSpec", "slo_from_key"]
 
 _SLO_KEY = re.compile(r"(?P<metric>[a-z_]+)_(?P<stat>mean|p\d{1,2}(?:\.\d)?)_s")
 _BEYOND = re.compile(r"(?P<metric>[a-z_]+)_p\d+(?:\.\d+)?_s")  # percentiles that are not offered
@@ -89,12 +90,9 @@ class TraceSpec(Section):
         default=None, alias="class", description="Take only the rows of this class of the trace; all rows if left out."
     )
     rate_scale: Positive = Field(default=1.0, description="Factor on the trace's mean rate; lengths stay as they are.")
-
-
-class Arrivals(Section):
-    """How requests arrive; Poisson at a rate."""
-
-    rate_rps: Rate = Field(description="Mean arrival rate, requests per second.")
+    arrivals: Literal["measured", "poisson"] = Field(
+        default="measured", description="Plan for the trace's burstiness, or for Poisson arrivals at its mean rate."
+    )
 
 
 class ClassSpec(Section):
@@ -102,7 +100,7 @@ class ClassSpec(Section):
 
     model: Text = Field(description="Short id of the catalog, Hugging Face id, or path of a config.json.")
     rate_rps: Rate | None = Field(default=None, description="Mean arrival rate, requests per second; Poisson.")
-    arrivals: Arrivals | None = Field(default=None, description="The arrival process; excludes rate_rps.")
+    arrivals: Arrivals | None = Field(default=None, description="Rate and shape of the arrivals; excludes rate_rps.")
     trace: TraceSpec | None = Field(
         default=None, description="A trace that gives arrivals and joint lengths; excludes rates and token laws."
     )
@@ -122,7 +120,9 @@ class ClassSpec(Section):
     slo: Annotated[dict[Annotated[str, AfterValidator(_known_target)], Positive], Field(min_length=1)] = Field(
         description="Targets in seconds: <metric>_<mean|pNN>_s with metric ttft, answer_start, tpot or completion."
     )
-    priority: int = Field(default=0, description="Larger is served first; only 0 (first come, first served) so far.")
+    priority: int = Field(
+        default=0, description="Classes with larger numbers are admitted and prefilled first where they share a pool."
+    )
 
     @property
     def rate(self) -> float | None:

@@ -14,14 +14,29 @@ from qmodel.files import parent_key
 from qmodel.scenario.fleet_section import EngineSpec, LayoutSpec, PriceSpec
 from qmodel.scenario.inheritance import FileSource, read_document, source_name
 from qmodel.scenario.layering import Layered, Place, layer_of
-from qmodel.scenario.sections import Complaint, Count, Name, Section, Text, as_tuple
+from qmodel.scenario.sections import Complaint, Count, Name, NonNegative, Positive, Section, Text, as_tuple
 from qmodel.scenario.shapes import prune_nulls, shape_of
 from qmodel.scenario.unsupported import FLEET_FILE_UNSUPPORTED, known_keys, strip_unsupported
 from qmodel.scenario.wording import did_you_mean, find_all
+from qmodel.types import ROLES_IN_A_ROW
 
-__all__ = ["CheckedFleet", "FleetFile", "PathSpec", "PoolSpec", "check_fleet", "read_fleet"]
+__all__ = ["CheckedFleet", "FleetFile", "LinkSpec", "PathSpec", "PoolSpec", "check_fleet", "read_fleet"]
 
 _SHARE_TOLERANCE = 1e-6
+_FED = ("decode", "answer")
+
+
+class LinkSpec(Section):
+    """The link that brings KV into a decode or answer pool; what is left out follows from nodes, fabric and model."""
+
+    bandwidth_gbps: Positive | None = Field(default=None, description="Bandwidth of one lane, 1e9 bytes/s.")
+    latency_s: NonNegative | None = Field(default=None, description="From the last byte sent to the arrival, s.")
+    lanes: Count | None = Field(
+        default=None, description="Sequences that travel at a time; as many as the smaller pool has replicas."
+    )
+    kv_bytes_per_token: Positive | None = Field(
+        default=None, description="KV bytes of one token of context; needed for models that only profiles describe."
+    )
 
 
 class PoolSpec(Section):
@@ -31,7 +46,11 @@ class PoolSpec(Section):
     gpu: Name = Field(description="GPU type, one of the scenario's fleet.gpus.")
     layout: LayoutSpec = Field(default_factory=LayoutSpec, description="How one replica is spread.")
     replicas: Count = Field(description="Number of replicas.")
-    role: Literal["unified"] = Field(default="unified", description="Stages the pool runs; only unified so far.")
+    role: Literal["unified", "prefill", "decode", "answer"] = Field(
+        default="unified",
+        description="What the pool makes: all tokens; the first; those after it; those after the thinking.",
+    )
+    link: LinkSpec | None = Field(default=None, description="Link that brings KV into a decode or answer pool.")
     engine: EngineSpec | None = Field(default=None, description="Engine settings; they win over the scenario's.")
     price: PriceSpec | None = Field(default=None, description="Price; the scenario's if left out.")
 
@@ -40,7 +59,7 @@ class PathSpec(Section):
     """One way of a class."""
 
     path: Annotated[tuple[Text, ...], Field(min_length=1), BeforeValidator(as_tuple)] = Field(
-        description="Pools a request visits, in order; one pool so far."
+        description="Pools a request visits, in order: unified; prefill, decode; or prefill, decode, answer."
     )
     share: Annotated[float, Field(gt=0, le=1)] = Field(default=1.0, description="Share of the class's requests.")
 
@@ -89,13 +108,25 @@ class FleetFile(Section):
                     yield Complaint(
                         f"names {', '.join(path.path)} twice", ("routing", name, index, "path"), "add up the shares"
                     )
-                for step, pool in enumerate(path.path):
-                    if pool not in self.pools:
-                        hint = did_you_mean(pool, self.pools) or f"there are {', '.join(self.pools)}"
-                        yield Complaint(f"no pool {pool!r}", ("routing", name, index, "path", step), hint)
-        for name in self.pools:
+                yield from self._path_complaints(path.path, ("routing", name, index, "path"))
+        for name, spec in self.pools.items():
             if name not in used:
                 yield Complaint("serves no class", ("pools", name), "give it a path in routing, or take it out")
+            if spec.link is not None and spec.role not in _FED:
+                what = f"a {spec.role} pool gets no KV from another pool"
+                yield Complaint(what, ("pools", name, "link"), "state the link of the decode or answer pool")
+
+    def _path_complaints(self, path: tuple[str, ...], key: tuple[str | int, ...]) -> Iterator[Complaint]:
+        """Pools that do not exist, or do not follow each other in the order of the stages."""
+        unknown = [(step, pool) for step, pool in enumerate(path) if pool not in self.pools]
+        for step, pool in unknown:
+            hint = did_you_mean(pool, self.pools) or f"there are {', '.join(self.pools)}"
+            yield Complaint(f"no pool {pool!r}", (*key, step), hint)
+        roles = tuple(self.pools[pool].role for pool in path if pool in self.pools)
+        if not unknown and roles not in ROLES_IN_A_ROW:
+            told = ", ".join(f"{pool} ({role})" for pool, role in zip(path, roles, strict=True))
+            hint = "a path is one unified pool, or prefill, decode, or prefill, decode, answer"
+            yield Complaint(f"pools do not follow each other: {told}", key, hint)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -54,10 +54,15 @@ class EngineSpec(Section):
     watermark: Annotated[float, Field(ge=0, lt=1)] | None = Field(
         default=None, description="Fraction of the KV pool kept free when a request is admitted; 0.03 if left out."
     )
-    admission: Literal["full_prompt", "no_evict"] | None = Field(
+    admission: Literal["full_prompt", "no_evict", "first_chunk"] | None = Field(
         default=None,
         description="full_prompt admits when the whole prompt fits and evicts when memory runs out; "
-        "no_evict reserves prompt and output.",
+        "no_evict reserves prompt and output; first_chunk admits when the first chunk fits.",
+    )
+    recompute_factor: NonNegative | None = Field(
+        default=None,
+        description="Measured tokens that evictions lose per output token when memory is saturated; needed with "
+        "first_chunk, estimated otherwise.",
     )
     kv_dtype: Literal["auto", "bf16", "fp8"] | None = Field(
         default=None,
@@ -66,9 +71,19 @@ class EngineSpec(Section):
     block_tokens: Annotated[int, Field(ge=1, le=4096)] | None = Field(
         default=None, description="Tokens of one KV page."
     )
-    router: Literal["random", "jsq"] | None = Field(
-        default=None, description="How requests are spread over replicas: random, or jsq (fewest requests)."
+    router: Literal["random", "round_robin", "jsq"] | None = Field(
+        default=None,
+        description="How requests are spread over replicas: random, round_robin (in turn), or jsq (fewest requests).",
     )
+
+    def complaints(self) -> Iterator[Complaint]:
+        if self.admission == "first_chunk" and self.recompute_factor is None:
+            yield Complaint(
+                "first_chunk needs recompute_factor: no formula predicts its evictions",
+                ("admission",),
+                "simulate the fleet in overload with recompute_factor: 0.5, "
+                "and state the recomputed tokens per request over the mean output",
+            )
 
     def settings(self) -> dict[str, Any]:
         """The keys that are stated."""

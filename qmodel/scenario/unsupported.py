@@ -32,10 +32,6 @@ def _beyond_one(value: object) -> bool:
     return isinstance(value, list) and bool(value) and all(_nonzero(item) for item in value) and value != [1]
 
 
-def _several(value: object) -> bool:
-    return isinstance(value, list) and len(value) > 1
-
-
 @dataclass(frozen=True, slots=True)
 class Unsupported:
     """One key, or some values of one key.
@@ -56,10 +52,9 @@ class Unsupported:
 
 
 _POISSON = "write rate_rps: <requests per second>, which is Poisson"
-_FCFS = "classes are served first come, first served"
 _LINEAR = "state alpha_s, beta_s, gamma_s, delta_s"
-_ROUTERS = _one_of("round_robin", "prefix_aware")
-_FIRST_CHUNK = "first-chunk admission (its evictions and recomputation need a measured factor to be predicted)"
+_ROUTERS = _one_of("prefix_aware")
+_USE_ROUTER = "use random, round_robin or jsq"
 
 SCENARIO_UNSUPPORTED: tuple[Unsupported, ...] = (
     Unsupported("classes.*.models", "a choice between models", "state one model"),
@@ -72,10 +67,6 @@ SCENARIO_UNSUPPORTED: tuple[Unsupported, ...] = (
     Unsupported("classes.*.isolate", "pools of its own for a class"),
     Unsupported("classes.*.samples", "several outputs for one prompt", "multiply the rate"),
     Unsupported("classes.*.engine", "engine settings by class", "set them in engine or fleet.gpus.<gpu>.engine"),
-    Unsupported("classes.*.priority", "priorities other than 0", _FCFS, _nonzero, "1"),
-    Unsupported("classes.*.arrivals.scv", "renewal arrivals", _POISSON),
-    Unsupported("classes.*.arrivals.peakedness", "bursty arrivals", _POISSON),
-    Unsupported("classes.*.arrivals.mmpp", "modulated arrivals", _POISSON),
     Unsupported("classes.*.arrivals.profile", "rates by the hour", "plan the busiest hour: " + _POISSON),
     Unsupported("classes.*.arrivals.hours", "plans by the hour", "plan the busiest hour: " + _POISSON),
     Unsupported("fleet.budget_usd_per_hour", "a limit on cost"),
@@ -86,23 +77,15 @@ SCENARIO_UNSUPPORTED: tuple[Unsupported, ...] = (
     Unsupported("fleet.gpus.*.tiers", "several price tiers", "set price: {term: ...}"),
     Unsupported("fleet.gpus.*.reserved", "reserved GPUs next to others", "set price: {term: reserved_1y}"),
     Unsupported("fleet.gpus.*.billing", "paying for whole nodes", "use per_gpu", _one_of("per_node"), "per_node"),
-    Unsupported("engine.admission", _FIRST_CHUNK, "use full_prompt or no_evict", _one_of("first_chunk"), "first_chunk"),
     Unsupported(
-        "fleet.gpus.*.engine.admission",
-        _FIRST_CHUNK,
-        "use full_prompt or no_evict",
-        _one_of("first_chunk"),
-        "first_chunk",
-    ),
-    Unsupported(
-        "engine.router", "other ways to spread requests", "use random or jsq", _ROUTERS, "round_robin, prefix_aware"
+        "engine.router", "requests sent where their prefix is", _USE_ROUTER, _ROUTERS, "prefix_aware"
     ),
     Unsupported(
         "fleet.gpus.*.engine.router",
-        "other ways to spread requests",
-        "use random or jsq",
+        "requests sent where their prefix is",
+        _USE_ROUTER,
         _ROUTERS,
-        "round_robin, prefix_aware",
+        "prefix_aware",
     ),
     Unsupported("layouts.cp", "context parallelism", "use cp: [1]", _beyond_one, "[2]"),
     Unsupported(
@@ -116,23 +99,12 @@ SCENARIO_UNSUPPORTED: tuple[Unsupported, ...] = (
 
 FLEET_FILE_UNSUPPORTED: tuple[Unsupported, ...] = (
     Unsupported(
-        "pools.*.role",
-        "pools for one stage",
-        "use unified",
-        _one_of("prefill", "decode", "answer"),
-        "prefill, decode, answer",
-    ),
-    Unsupported(
-        "pools.*.engine.admission", _FIRST_CHUNK, "use full_prompt or no_evict", _one_of("first_chunk"), "first_chunk"
-    ),
-    Unsupported(
         "pools.*.engine.router",
-        "other ways to spread requests",
-        "use random or jsq",
+        "requests sent where their prefix is",
+        _USE_ROUTER,
         _ROUTERS,
-        "round_robin, prefix_aware",
+        "prefix_aware",
     ),
-    Unsupported("routing.*.*.path", "paths over several pools", "name one pool", _several, "[a, b]"),
 )
 
 

@@ -17,10 +17,19 @@ from qmodel.simulation.results import (
     SimulatedPoolRow,
     SimulatedSloRow,
     Simulation,
+    TransferRow,
 )
 from qmodel.simulation.routing import SimRouter
 from qmodel.simulation.statistics import Estimate, Sample, batched, mean_estimate, quantile_estimate
-from qmodel.simulation.tandem import KvLink, LinkTrack, Stage, TandemRun, simulate_tandem
+from qmodel.simulation.tandem import (
+    KvLink,
+    LinkTrack,
+    NetworkRun,
+    Stage,
+    TandemRun,
+    simulate_network,
+    simulate_tandem,
+)
 
 __all__ = [
     "SIMULATION_TABLES",
@@ -37,6 +46,7 @@ __all__ = [
     "FleetSimulator",
     "KvLink",
     "LinkTrack",
+    "NetworkRun",
     "Outage",
     "PoolRun",
     "PoolTrack",
@@ -51,11 +61,13 @@ __all__ = [
     "Speculation",
     "Stage",
     "TandemRun",
+    "TransferRow",
     "batched",
     "draw_outages",
     "draw_requests",
     "mean_estimate",
     "quantile_estimate",
+    "simulate_network",
     "simulate_pool",
     "simulate_tandem",
     "table_from_arrays",

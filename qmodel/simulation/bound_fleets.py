@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from qmodel.errors import Problem, ScenarioError
-from qmodel.evaluation import PoolCase, pool_cases
-from qmodel.problem import Instance, with_engine
+from qmodel.evaluation import PoolCase, kv_token_bytes, pool_cases
+from qmodel.problem import Instance, arrival_processes, with_engine
 from qmodel.simulation.fleet_simulation import FleetRuns, simulate_pools
 from qmodel.simulation.policies import EnginePolicy
 from qmodel.simulation.pool_runs import Demand
 from qmodel.simulation.recorded import RecordedClass, recorded_by_scenario, recorded_by_trace
 from qmodel.trace import Trace, read_trace
 from qmodel.types import Fleet
+from qmodel.workload.arrival_processes import ArrivalProcess
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -35,7 +36,9 @@ class FleetSimulator:
     Attributes:
         instance: the bound problem.
         recorded: recordings by class name.
-        arrivals: ``recorded``: recorded requests come when they came; ``poisson``: at random at the same mean rate.
+        processes: arrival processes by class name, of the classes that state one.
+        arrivals: ``recorded``: recorded requests come when they came, others as the scenario states; ``poisson``: all
+            come at random at the same mean rates.
         seed: same seed, same digits.
         requests: measured in the whole fleet; None: enough for every target.
         replications: independent runs.
@@ -44,6 +47,7 @@ class FleetSimulator:
 
     instance: Instance
     recorded: Mapping[str, RecordedClass]
+    processes: Mapping[str, ArrivalProcess]
     arrivals: Arrivals
     seed: int
     requests: int | None
@@ -99,6 +103,7 @@ class FleetSimulator:
         return cls(
             instance=instance,
             recorded=recorded,
+            processes=arrival_processes(scenario) if arrivals == "recorded" else {},
             arrivals=arrivals,
             seed=seed,
             requests=requests,
@@ -128,7 +133,11 @@ class FleetSimulator:
         instance = self.instance
         cases = pool_cases(instance, fleet)
         demand = Demand(
-            classes=instance.classes, fleet=fleet, recorded=self.recorded, replay=self.arrivals == "recorded"
+            classes=instance.classes,
+            fleet=fleet,
+            recorded=self.recorded,
+            processes=self.processes,
+            replay=self.arrivals == "recorded",
         )
         return simulate_pools(
             demand,
@@ -138,6 +147,7 @@ class FleetSimulator:
             requests=self.requests,
             replications=self.replications,
             policies={name: self._policy(case) for name, case in cases.items()},
+            token_bytes={name: kv_token_bytes(instance, pool) for name, pool in fleet.pools.items()},
             known=known,
             again=again,
             longer=longer,
@@ -146,7 +156,7 @@ class FleetSimulator:
     @property
     def assumptions(self) -> tuple[str, ...]:
         """What a reader must know of every fleet: of the problem, but for arrivals that are not what it assumes."""
-        replayed = [f"class {name}: arrivals are Poisson, optimistic" for name in self.recorded]
+        replayed = [f"class {name}: arrivals are " for name in self.recorded]
         kept = [text for text in self.instance.assumptions if not text.startswith(tuple(replayed))]
         return (*kept, *self.notes)
 
@@ -155,7 +165,7 @@ class FleetSimulator:
         option = self.instance.gpus[case.pool.gpu]
         engine = with_engine(option.engine, dict(case.pool.engine))
         limited = case.replica.kv_tokens is not None
-        policy = replace(EnginePolicy(), block_tokens=engine.block_tokens if limited else 1)
+        policy = EnginePolicy.for_replica(case.replica, block_tokens=engine.block_tokens if limited else 1)
         try:
             policy.check(case.replica)
         except ValueError as error:

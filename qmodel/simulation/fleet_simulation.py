@@ -12,6 +12,7 @@ from qmodel.problem import at_confidence
 from qmodel.simulation.length_buckets import Served, bucket_rows, fairness_row
 from qmodel.simulation.policies import EnginePolicy
 from qmodel.simulation.pool_runs import Demand, MeasuredRun, run_pool
+from qmodel.simulation.predicted_buckets import predicted_pools
 from qmodel.simulation.results import (
     CourseRow,
     Decision,
@@ -20,7 +21,9 @@ from qmodel.simulation.results import (
     SimulatedSloRow,
     Simulation,
 )
+from qmodel.simulation.row_runs import RowRun, run_row
 from qmodel.simulation.statistics import BATCHES, Estimate, Sample, batched, joined, mean_estimate, quantile_estimate
+from qmodel.simulation.transfers import transfer_rows
 from qmodel.types import Slo
 
 __all__ = ["FleetRuns", "simulate_pools", "tabulate"]
@@ -40,13 +43,19 @@ class FleetRuns:
         demand: what came.
         cases: pools at the confidence in force.
         predicted: the closed forms for the same replicas.
-        runs: by pool, one per replication; pools without a class are left out.
+        runs: by path, named by its pools joined with `` > ``, one per replication; those without a class are left out.
+        pools: by pool, likewise.
+        rows: by the first of pools that paths join, likewise.
+        token_bytes: KV bytes of one token of context by pool, None where not known.
     """
 
     demand: Demand
     cases: Mapping[str, PoolCase]
     predicted: Evaluation
     runs: Mapping[str, tuple[MeasuredRun, ...]]
+    pools: Mapping[str, tuple[MeasuredRun, ...]]
+    rows: Mapping[str, tuple[RowRun, ...]]
+    token_bytes: Mapping[str, float | None]
     confidence: str
     seed: int
 
@@ -60,6 +69,7 @@ def simulate_pools(
     requests: int | None = None,
     replications: int = 1,
     policies: Mapping[str, EnginePolicy] | None = None,
+    token_bytes: Mapping[str, float | None] | None = None,
     known: FleetRuns | None = None,
     again: Collection[str] = (),
     longer: Mapping[str, float] | None = None,
@@ -77,6 +87,7 @@ def simulate_pools(
         requests: measured in the whole fleet; None: enough for every target.
         replications: independent runs of every pool, each so long.
         policies: scheduling rules by pool name; those of the closed forms by default.
+        token_bytes: KV bytes of one token of context by pool, where known.
         known: an earlier result with the same demand, from which pools are taken over, except
         again: those that are simulated anew.
         longer: by pool, how many times as many requests are measured.
@@ -84,25 +95,58 @@ def simulate_pools(
     level = "p90" if confidence == "p90" else "nominal"
     cases = {name: replace(case, replica=at_confidence(case.replica, level)) for name, case in cases.items()}
     predicted = assess(demand.classes, cases, demand.fleet)
+    settings = {name: (policies or {}).get(name) or EnginePolicy() for name in cases}
+    numbers = {name: index for index, name in enumerate(cases)}
     runs: dict[str, tuple[MeasuredRun, ...]] = {}
-    for index, (name, case) in enumerate(cases.items()):
-        if known is not None and name not in again and name in known.runs:
-            runs[name] = known.runs[name]
-        elif demand.shares(name):
-            policy = (policies or {}).get(name) or EnginePolicy()
-            runs[name] = tuple(
-                run_pool(
+    pools: dict[str, tuple[MeasuredRun, ...]] = {}
+    rows: dict[str, tuple[RowRun, ...]] = {}
+    for names in demand.fleet.joined_pools:
+        first, new = names[0], known is None or any(name in again for name in names)
+        if len(names) == 1:
+            if known is not None and not new and first in known.runs:
+                runs[first] = pools[first] = known.runs[first]
+            elif demand.shares(first):
+                runs[first] = pools[first] = tuple(
+                    run_pool(
+                        demand,
+                        cases[first],
+                        predicted=predicted,
+                        requests=requests,
+                        seed=(seed, numbers[first], number),
+                        policy=settings[first],
+                        times=(longer or {}).get(first, 1.0),
+                    )
+                    for number in range(replications)
+                )
+            continue
+        if known is not None and not new and first in known.rows:
+            rows[first] = known.rows[first]
+        else:
+            rows[first] = tuple(
+                run_row(
                     demand,
-                    case,
+                    {name: cases[name] for name in names},
                     predicted=predicted,
                     requests=requests,
-                    seed=(seed, index, number),
-                    policy=policy,
-                    times=(longer or {}).get(name, 1.0),
+                    seed=(seed, numbers[first], number),
+                    policies=settings,
+                    times=max((longer or {}).get(name, 1.0) for name in names),
                 )
                 for number in range(replications)
             )
-    return FleetRuns(demand=demand, cases=cases, predicted=predicted, runs=runs, confidence=confidence, seed=seed)
+        runs |= {path: tuple(run.on_path(path) for run in rows[first]) for path in rows[first][0].paths}
+        pools |= {name: tuple(run.in_pool(name) for run in rows[first]) for name in names}
+    return FleetRuns(
+        demand=demand,
+        cases=cases,
+        predicted=predicted,
+        runs=runs,
+        pools={name: pools[name] for name in cases if name in pools},
+        rows=rows,
+        token_bytes=token_bytes or {},
+        confidence=confidence,
+        seed=seed,
+    )
 
 
 def tabulate(fleet: FleetRuns, *, assumptions: Sequence[str] = ()) -> Simulation:
@@ -114,16 +158,20 @@ def tabulate(fleet: FleetRuns, *, assumptions: Sequence[str] = ()) -> Simulation
     """
     classes = fleet.demand.classes
     served = {name: _with_shares(fleet, name) for name in classes}
-    buckets = {name: bucket_rows(name, pools, fleet.cases) for name, pools in served.items() if _all_stable(pools)}
+    predicted = predicted_pools(fleet.demand, fleet.cases)
+    buckets = {
+        name: bucket_rows(name, pools, fleet.cases, predicted) for name, pools in served.items() if _all_stable(pools)
+    }
     return Simulation(
         fleet=fleet.demand.fleet,
-        pools=tuple(_pool_row(fleet, name) for name in fleet.runs),
+        pools=tuple(_pool_row(fleet, name) for name in fleet.pools),
         routing=fleet.predicted.routing,
         slo=tuple(_slo_rows(fleet)),
         latency=tuple(_latency_rows(fleet)),
         buckets=tuple(row for rows in buckets.values() for row in rows),
         fairness=tuple(fairness_row(name, served[name], fleet.cases, rows) for name, rows in buckets.items() if rows),
         course=tuple(_course_rows(fleet)),
+        transfers=transfer_rows(fleet.pools, fleet.rows, fleet.predicted, fleet.token_bytes),
         confidence=fleet.confidence,
         cost_usd_per_hour=fleet.predicted.cost_usd_per_hour,
         seed=fleet.seed,
@@ -132,7 +180,7 @@ def tabulate(fleet: FleetRuns, *, assumptions: Sequence[str] = ()) -> Simulation
 
 
 def _with_shares(fleet: FleetRuns, cls: str) -> Served:
-    """Share and runs of every pool that serves a class."""
+    """Share and runs of every path of a class."""
     found = {name: fleet.demand.shares(name).get(cls, 0.0) for name in fleet.runs}
     return {name: (share, fleet.runs[name]) for name, share in found.items() if share > 0.0}
 
@@ -209,7 +257,7 @@ def _decision(found: Estimate | None, slo: Slo) -> Decision:
 
 
 def _pool_row(fleet: FleetRuns, name: str) -> SimulatedPoolRow:
-    runs, case = fleet.runs[name], fleet.cases[name]
+    runs, case = fleet.pools[name], fleet.cases[name]
     known = next(row for row in fleet.predicted.pools if row.pool == name)
     tracks = [run.run.track for run in runs]
     requests = sum(int(run.measured.sum()) for run in runs)
@@ -247,7 +295,7 @@ def _pool_row(fleet: FleetRuns, name: str) -> SimulatedPoolRow:
 def _course_rows(fleet: FleetRuns) -> list[CourseRow]:
     """Every pool over time, in its first run."""
     rows = []
-    for name, runs in fleet.runs.items():
+    for name, runs in fleet.pools.items():
         course = runs[0].run.track.course
         if course is not None:
             columns = (course.time_s, course.running, course.kv_tokens, course.kv_waste_tokens)
@@ -264,18 +312,19 @@ def _notes(fleet: FleetRuns) -> list[str]:
             notes.append(source.note)
         else:
             notes.append(f"class {cls}: requests of the recording, drawn at random, arrive as a Poisson stream")
-    for name, runs in fleet.runs.items():
+    for name in fleet.pools:
         row = _pool_row(fleet, name)
         if not row.stable:
             notes.append(f"pool {name}: the number of requests present grew to the end of the simulation")
         if row.refused:
             notes.append(f"pool {name}: {row.refused} requests fit into no replica; no latency counts them")
-        notes += _length_notes(name, runs[0], fleet.predicted)
+    for path, runs in fleet.runs.items():
+        notes += _length_notes(path, runs[0], fleet.predicted)
     return notes
 
 
 def _length_notes(pool: str, run: MeasuredRun, predicted: Evaluation) -> list[str]:
-    """Whether a run was too short for its requests."""
+    """Whether a run was too short for its requests; a path of one pool is called by it."""
     rows = [row for row in predicted.latency if row.path == pool and row.metric == "completion"]
     mean_s = max((row.mean_s or 0.0 for row in rows), default=0.0)
     track, notes = run.run.track, []

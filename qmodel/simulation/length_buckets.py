@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -9,9 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from qmodel.evaluation import PoolCase
+from qmodel.queueing import PoolPrediction
+from qmodel.queueing.output_ranges import alone_s
 from qmodel.simulation.pool_runs import MeasuredRun
+from qmodel.simulation.predicted_buckets import PredictedBucket, predicted_bucket
 from qmodel.simulation.results import BucketRow, FairnessRow
-from qmodel.types import FloatArray, IntArray, Replica
+from qmodel.types import FloatArray, IntArray
 
 __all__ = ["Served", "alone_s", "bucket_rows", "fairness_row"]
 
@@ -20,32 +24,9 @@ _EDGES = (0.5, 0.9)  # quantiles of the output
 _NAMES = ("up to p50", "p50 to p90", "above p90")
 
 
-def alone_s(replica: Replica, prompt: IntArray, output: IntArray) -> FloatArray:
-    """Completion time of requests that have a replica for themselves.
-
-    Args:
-        replica: the replica.
-        prompt: tokens, shape (n,).
-        output: tokens, shape (n,).
-
-    Returns:
-        Time from arrival to the last token, s, shape (n,).
-
-    Example:
-        >>> from qmodel.types import StepLaw
-        >>> engine = Replica(step=StepLaw.linear(alpha_s=0.01, beta_s=0.0, delta_s=1e-4))
-        >>> alone_s(engine, np.array([100]), np.array([21])).round(6).tolist()
-        [0.22]
-    """
-    step = replica.step
-    chunks = np.ceil(prompt / replica.max_batched_tokens)
-    decodes = output - 1.0
-    read = decodes * prompt + decodes * (decodes + 1.0) / 2.0
-    first_s = chunks * float(step.tau_s(0.0, 0.0)) + step.delta_s * prompt
-    return np.asarray(first_s + decodes * float(step.tau_s(1.0, 0.0)) + step.gamma_s * read)
-
-
-def bucket_rows(cls: str, served: Served, cases: Mapping[str, PoolCase]) -> tuple[BucketRow, ...]:
+def bucket_rows(
+    cls: str, served: Served, cases: Mapping[str, PoolCase], predicted: Mapping[str, PoolPrediction]
+) -> tuple[BucketRow, ...]:
     """One row per range of output lengths; empty where nothing was completed.
 
     Every pool must be stable: where a queue grows, latencies tell how long was simulated, and nothing else.
@@ -54,17 +35,18 @@ def bucket_rows(cls: str, served: Served, cases: Mapping[str, PoolCase]) -> tupl
         cls: class name.
         served: share and runs of every pool that serves the class.
         cases: pools at the confidence in force.
+        predicted: what the closed forms say of them.
     """
     found = _completed(cls, served, cases)
     if not found.output.size:
         return ()
     low, high = (_quantile(found.output, found.weight, p) for p in _EDGES)
+    shares = {name: share for name, (share, _) in served.items()}
     rows = []
-    for name, mask in zip(
-        _NAMES, (found.output <= low, (found.output > low) & (found.output <= high), found.output > high), strict=True
-    ):
+    for name, above, up_to in zip(_NAMES, (0.0, low, high), (low, high, math.inf), strict=True):
+        mask = (found.output > above) & (found.output <= up_to)
         if mask.any():
-            rows.append(_bucket_row(cls, name, found, mask))
+            rows.append(_bucket_row(cls, name, found, mask, predicted_bucket(cls, shares, predicted, above, up_to)))
     return tuple(rows)
 
 
@@ -119,13 +101,27 @@ def _completed(cls: str, served: Served, cases: Mapping[str, PoolCase]) -> _Comp
             columns["ttft_s"].append(log.ttft_s[found])
             columns["tpot_s"].append(log.tpot_s[found])
             columns["completion_s"].append(completion_s)
-            alone = alone_s(cases[pool].replica, table.prompt[found], table.output[found])
+            alone = _alone_s(cases, pool, table.prompt[found], table.output[found])
             columns["slowdown"].append(completion_s / alone)
     joined = {name: np.concatenate(parts) for name, parts in columns.items()}
     return _Completed(**joined)  # type: ignore[arg-type]  # the output stays whole
 
 
-def _bucket_row(cls: str, name: str, found: _Completed, mask: npt.NDArray[np.bool_]) -> BucketRow:
+def _alone_s(cases: Mapping[str, PoolCase], path: str, prompt: IntArray, output: IntArray) -> FloatArray:
+    """Completion time of requests that have all pools of a path for themselves."""
+    first, *later = (cases[name] for name in path.split(" > "))
+    if not later:
+        return alone_s(first.replica, prompt, output)
+    one = np.ones_like(output)
+    decode, link = later[0].replica, later[0].link
+    decoding_s = alone_s(decode, prompt, output) - alone_s(decode, prompt, one)
+    moving_s = np.zeros_like(decoding_s) if link is None else (link.sending_s(prompt) + link.latency_s) * (output > 1)
+    return alone_s(first.replica, prompt, one) + moving_s + decoding_s
+
+
+def _bucket_row(
+    cls: str, name: str, found: _Completed, mask: npt.NDArray[np.bool_], predicted: PredictedBucket | None
+) -> BucketRow:
     weight, tpot_s = found.weight[mask], found.tpot_s[mask]
     decoded = ~np.isnan(tpot_s)
     return BucketRow(
@@ -134,10 +130,15 @@ def _bucket_row(cls: str, name: str, found: _Completed, mask: npt.NDArray[np.boo
         from_tokens=int(found.output[mask].min()),
         to_tokens=int(found.output[mask].max()),
         requests=int(mask.sum()),
+        predicted_ttft_mean_s=None if predicted is None else predicted.ttft_mean_s,
         ttft_mean_s=float(np.average(found.ttft_s[mask], weights=weight)),
+        predicted_tpot_mean_s=None if predicted is None else predicted.tpot_mean_s,
         tpot_mean_s=float(np.average(tpot_s[decoded], weights=weight[decoded])) if decoded.any() else None,
+        predicted_completion_mean_s=None if predicted is None else predicted.completion_mean_s,
         completion_mean_s=float(np.average(found.completion_s[mask], weights=weight)),
+        predicted_completion_p95_s=None if predicted is None else predicted.completion_p95_s,
         completion_p95_s=_quantile(found.completion_s[mask], weight, 0.95),
+        predicted_slowdown_mean=None if predicted is None else predicted.slowdown_mean,
         slowdown_mean=float(np.average(found.slowdown[mask], weights=weight)),
         slowdown_p95=_quantile(found.slowdown[mask], weight, 0.95),
     )

@@ -107,6 +107,16 @@ class EnginePolicy:
                 f"block_tokens must be 1 with speculation (got {self.block_tokens}): sequences then grow by fractions"
             )
 
+    @classmethod
+    def for_replica(cls, replica: Replica, block_tokens: int = 1) -> EnginePolicy:
+        """The rules of the closed forms for ``replica``: what evictions do is in its record."""
+        return cls(
+            block_tokens=block_tokens,
+            preemption=replica.preemption,
+            swap_out_s_per_token=replica.swap_out_s_per_token,
+            swap_in_s_per_token=replica.swap_in_s_per_token,
+        )
+
     def rule(self, replica: Replica) -> AdmissionRule:
         """The admission rule in force for ``replica``."""
         return self.admission or replica.admission

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -16,8 +16,22 @@ from qmodel.simulation.policies import EnginePolicy
 from qmodel.simulation.recorded import RecordedClass
 from qmodel.simulation.request_tables import RequestTable, draw_requests, table_from_arrays
 from qmodel.types import Fleet, FloatArray, IntArray, RequestClass
+from qmodel.workload.arrival_processes import ArrivalProcess, Poisson
 
-__all__ = ["MOST_REQUESTS", "Demand", "MeasuredRun", "measured_requests", "run_pool"]
+__all__ = [
+    "COURSE_POINTS",
+    "MOST_REQUESTS",
+    "Demand",
+    "MeasuredRun",
+    "Window",
+    "grew",
+    "measured_requests",
+    "piled_up",
+    "ranked",
+    "run_pool",
+    "table_of",
+    "window_of",
+]
 
 MOST_REQUESTS = 50_000  # measured in one pool unless more are asked for
 _LEAST_REQUESTS = 10_000
@@ -28,7 +42,7 @@ _WARM_SHARE = 0.1  # of the time measured
 _WARM_RESIDENCES = 3.0
 _MOST_WARM_SHARE, _MOST_COOL_SHARE = 0.3, 0.2  # of a recording, which has an end
 _MOST_AROUND = 200_000  # requests before and after the measured ones
-_COURSE_POINTS = 60
+COURSE_POINTS = 60
 _GROWTH_SHARE, _GROWTH_SIGMAS, _GROWTH_FACTOR = 0.02, 4.0, 1.5
 
 
@@ -40,6 +54,7 @@ class Demand:
         classes: request classes by name.
         fleet: pools and routing.
         recorded: recordings by class name, of the classes that have one.
+        processes: arrival processes by class name; others are Poisson.
         replay: recorded requests come when they came; else they are drawn at random.
     """
 
@@ -47,14 +62,19 @@ class Demand:
     fleet: Fleet
     recorded: Mapping[str, RecordedClass]
     replay: bool
+    processes: Mapping[str, ArrivalProcess] = field(default_factory=dict)
 
-    def shares(self, pool: str) -> dict[str, float]:
-        """Share of each class that comes to a pool, of the classes that do."""
+    def shares(self, path: str) -> dict[str, float]:
+        """Share of each class that takes a path, named by its pools joined with `` > ``, of the classes that do."""
         found = {
-            name: sum(path.share for path in self.fleet.routing.get(name, ()) if path.pools == (pool,))
+            name: sum(way.share for way in self.fleet.routing.get(name, ()) if way.label == path)
             for name in self.classes
         }
         return {name: share for name, share in found.items() if share > 0.0}
+
+    def process(self, cls: str) -> ArrivalProcess:
+        """How the requests of a class arrive."""
+        return self.processes.get(cls, Poisson())
 
     def replayed(self, pool: str) -> list[str]:
         """Classes of a pool that a recording is replayed for."""
@@ -135,18 +155,69 @@ def run_pool(
         predicted: tells how long requests stay.
         requests: as for :func:`measured_requests`.
         seed: of all draws.
-        policy: scheduling rules of the engines.
+        policy: scheduling rules of the engines; where classes of the pool differ in priority, the queue goes by it.
         times: how many times as many requests are measured.
     """
     rng = np.random.default_rng(list(seed))
     name = case.pool.name
-    count = measured_requests(demand, name, predicted, requests)
-    rate_rps = sum(demand.classes[cls].rate_rps * share for cls, share in demand.shares(name).items())
-    mean_s, late_s = _stay_s(predicted, name)
-    spans = [demand.recorded[cls].span_s for cls in demand.replayed(name)]
-    measure_s = min([times * count / rate_rps, *spans])
+    window = window_of(demand, [name], predicted, requests, times)
+    warm_s, stop_s, total_s, spans = window.warm_s, window.stop_s, window.total_s, window.recorded
+    table = table_of(demand, name, rng, total_s, seed)
+    run = simulate_pool(
+        table,
+        case.replica,
+        replicas=case.pool.replicas,
+        router=case.router,
+        policy=replace(policy, order="priority") if ranked(demand, [name]) else policy,
+        rng=rng,
+        window_s=(warm_s, stop_s),
+        grid_s=np.linspace(0.0, total_s, COURSE_POINTS),
+    )
+    arrival_s = table.arrival_s
+    return MeasuredRun(
+        run=run,
+        measured=(arrival_s >= warm_s) & (arrival_s < stop_s),
+        stable=not grew(run.log, total_s) or (spans and _carries_its_mean(predicted, name)),
+        warm_s=warm_s,
+        end_s=total_s,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """When a run measures, s.
+
+    Attributes:
+        warm_s, stop_s: requests that arrive in between are measured.
+        total_s: requests come until then.
+        recorded: a recording sets the end.
+    """
+
+    warm_s: float
+    stop_s: float
+    total_s: float
+    recorded: bool
+
+
+def window_of(
+    demand: Demand, paths: Sequence[str], predicted: Evaluation, requests: int | None, times: float = 1.0
+) -> Window:
+    """How long pools are simulated that share requests of several paths.
+
+    Args:
+        demand: what comes.
+        paths: named by their pools joined with `` > ``.
+        predicted, requests: as for :func:`measured_requests`.
+        times: how many times as many requests are measured.
+    """
+    rates = [sum(demand.classes[cls].rate_rps * share for cls, share in demand.shares(path).items()) for path in paths]
+    counts = [measured_requests(demand, path, predicted, requests) for path in paths]
+    stays = [_stay_s(predicted, path) for path in paths]
+    mean_s, late_s = max(mean for mean, _ in stays), max(late for _, late in stays)
+    spans = [demand.recorded[cls].span_s for path in paths for cls in demand.replayed(path)]
+    measure_s = min([max(times * count / rate for count, rate in zip(counts, rates, strict=True)), *spans])
     warm_s, cool_s = max(_WARM_SHARE * measure_s, _WARM_RESIDENCES * mean_s), late_s
-    around = (warm_s + cool_s) * rate_rps
+    around = (warm_s + cool_s) * sum(rates)
     if around > _MOST_AROUND:
         warm_s, cool_s = warm_s * _MOST_AROUND / around, cool_s * _MOST_AROUND / around
     if spans:
@@ -156,25 +227,12 @@ def run_pool(
     else:
         stop_s = warm_s + measure_s
         total_s = stop_s + cool_s
-    table = _table(demand, name, rng, total_s, seed[0])
-    run = simulate_pool(
-        table,
-        case.replica,
-        replicas=case.pool.replicas,
-        router=case.router,
-        policy=policy,
-        rng=rng,
-        window_s=(warm_s, stop_s),
-        grid_s=np.linspace(0.0, total_s, _COURSE_POINTS),
-    )
-    arrival_s = table.arrival_s
-    return MeasuredRun(
-        run=run,
-        measured=(arrival_s >= warm_s) & (arrival_s < stop_s),
-        stable=not _grew(run.log, total_s) or bool(spans and _carries_its_mean(predicted, name)),
-        warm_s=warm_s,
-        end_s=total_s,
-    )
+    return Window(warm_s=warm_s, stop_s=stop_s, total_s=total_s, recorded=bool(spans))
+
+
+def ranked(demand: Demand, paths: Sequence[str]) -> bool:
+    """Whether classes of different priority take some paths."""
+    return len({demand.classes[name].priority for path in paths for name in demand.shares(path)}) > 1
 
 
 def _stay_s(predicted: Evaluation, pool: str) -> tuple[float, float]:
@@ -183,16 +241,24 @@ def _stay_s(predicted: Evaluation, pool: str) -> tuple[float, float]:
     return max((row.mean_s or 0.0 for row in rows), default=0.0), max((row.p99_s or 0.0 for row in rows), default=0.0)
 
 
-def _table(demand: Demand, pool: str, rng: np.random.Generator, horizon_s: float, seed: int) -> RequestTable:
-    """The requests that come to a pool before ``horizon_s``."""
+def table_of(
+    demand: Demand, pool: str, rng: np.random.Generator, horizon_s: float, seed: Sequence[int]
+) -> RequestTable:
+    """The requests of a path, such as one pool, before ``horizon_s``."""
     shares = demand.shares(pool)
     recorded = {name: demand.recorded[name] for name in shares if name in demand.recorded}
-    streams = [demand.classes[name].stream(share) for name, share in shares.items() if name not in recorded]
+    shaped = [name for name in shares if name not in recorded and not isinstance(demand.process(name), Poisson)]
+    streams = [demand.classes[name].stream(share) for name, share in shares.items() if name not in {*recorded, *shaped}]
     parts = [draw_requests(streams, rng=rng, horizon_s=horizon_s)] if streams else []
+    for name in shaped:
+        times = _times(demand, name, pool, seed, horizon_s)
+        if times.size:
+            requests = draw_requests([demand.classes[name]], rng=rng, count=times.size)
+            parts.append(replace(requests, arrival_s=times))
     for name, source in recorded.items():
         if demand.replay:
-            which = _paths(demand, name, source, seed)
-            mine = np.isin(which, [k for k, path in enumerate(demand.fleet.routing[name]) if path.pools == (pool,)])
+            which = _paths(demand, name, len(source), seed[0])
+            mine = np.isin(which, [k for k, path in enumerate(demand.fleet.routing[name]) if path.label == pool])
             part = source.rows(np.flatnonzero(mine & (source.arrival_s < horizon_s)).astype(np.int64))
         else:
             part = source.poisson(demand.classes[name].rate_rps * shares[name], rng=rng, horizon_s=horizon_s)
@@ -200,9 +266,22 @@ def _table(demand: Demand, pool: str, rng: np.random.Generator, horizon_s: float
     return _merged(parts)
 
 
-def _paths(demand: Demand, cls: str, source: RecordedClass, seed: int) -> IntArray:
-    """The path of each recorded request; the same for every pool, so that each request goes to one."""
-    drawn = np.random.default_rng([seed, list(demand.classes).index(cls)]).random(len(source))
+def _times(demand: Demand, cls: str, pool: str, seed: Sequence[int], horizon_s: float) -> FloatArray:
+    """When the requests of a class come to a pool: its share of those of the whole class, the same for every pool."""
+    rng = np.random.default_rng([seed[0], list(demand.classes).index(cls), seed[-1]])
+    rate_rps = demand.classes[cls].rate_rps
+    times = np.zeros(0)
+    while not times.size or times[-1] < horizon_s:  # a burst may bring more requests than usual in less time
+        more = demand.process(cls).draw(rng, int(1.1 * rate_rps * horizon_s) + 100, rate_rps)
+        times = np.concatenate([times, more + (times[-1] if times.size else 0.0)])
+    times = times[times < horizon_s]
+    mine = [k for k, path in enumerate(demand.fleet.routing[cls]) if path.label == pool]
+    return np.asarray(times[np.isin(_paths(demand, cls, times.size, seed[0]), mine)])
+
+
+def _paths(demand: Demand, cls: str, requests: int, seed: int) -> IntArray:
+    """The path of each request; the same for every pool, so that each request goes to one."""
+    drawn = np.random.default_rng([seed, list(demand.classes).index(cls)]).random(requests)
     edges = np.cumsum([path.share for path in demand.fleet.routing[cls]])
     return np.minimum(np.searchsorted(edges, drawn, side="right"), edges.size - 1).astype(np.int64)
 
@@ -243,10 +322,15 @@ def _carries_its_mean(predicted: Evaluation, pool: str) -> bool:
     return any(row.stable for row in predicted.pools if row.pool == pool)
 
 
-def _grew(log: RequestLog, total_s: float) -> bool:
+def grew(log: RequestLog, total_s: float) -> bool:
     """Whether the second half of the arrivals left far more requests behind than chance would."""
     arrival_s, taken = log.table.arrival_s, log.done
     present = [int((taken & (arrival_s < at_s) & (log.completion_s > at_s)).sum()) for at_s in (total_s / 2.0, total_s)]
     arrived = int((taken & (arrival_s >= total_s / 2.0)).sum())
+    return piled_up(present[0], present[1], arrived)
+
+
+def piled_up(half: int, end: int, arrived: int) -> bool:
+    """Whether those present at the end are far more than at half time, of ``arrived`` in the second half."""
     least = max(_GROWTH_SHARE * arrived, _GROWTH_SIGMAS * math.sqrt(arrived))
-    return present[1] - present[0] > least and present[1] > _GROWTH_FACTOR * present[0]
+    return end - half > least and end > _GROWTH_FACTOR * half

@@ -21,10 +21,13 @@ __all__ = [
     "SimulatedPoolRow",
     "SimulatedSloRow",
     "Simulation",
+    "Tier",
+    "TransferRow",
 ]
 
 Decision = Literal["met", "missed", "not decided"]
-SIMULATION_TABLES = ("slo", "pools", "latency", "buckets", "fairness", "routing", "course")
+Tier = Literal["gpu to gpu", "gpu to host", "host to gpu", "recompute"]
+SIMULATION_TABLES = ("slo", "pools", "latency", "buckets", "fairness", "routing", "course", "transfers")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,6 +123,7 @@ class BucketRow:
 
     Attributes:
         from_tokens, to_tokens: generated tokens of the shortest and the longest output in the range.
+        predicted_ttft_mean_s, ...: by the closed forms for outputs in the range; None where they have no numbers.
         slowdown_mean, slowdown_p95: completion over the completion of the same request alone in an empty replica.
     """
 
@@ -128,10 +132,15 @@ class BucketRow:
     from_tokens: int
     to_tokens: int
     requests: int
+    predicted_ttft_mean_s: float | None
     ttft_mean_s: float
+    predicted_tpot_mean_s: float | None
     tpot_mean_s: float | None
+    predicted_completion_mean_s: float | None
     completion_mean_s: float
+    predicted_completion_p95_s: float | None
     completion_p95_s: float
+    predicted_slowdown_mean: float | None
     slowdown_mean: float
     slowdown_p95: float
 
@@ -178,6 +187,39 @@ class CourseRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TransferRow:
+    """KV that left the memory of its GPUs, or had to be computed again, over the whole simulation.
+
+    Attributes:
+        tier: ``gpu to gpu``: over the link into ``pool``; ``gpu to host`` and ``host to gpu``: swapped; ``recompute``:
+            lost to evictions and computed again.
+        sources: pools that sent it, or the pool itself.
+        sequences: how many were moved; None where tokens alone are counted.
+        tokens: of context.
+        gib: their KV; None where the bytes of a token are not known.
+        gib_per_s: over the time of the simulation, or of its window for what is swapped.
+        predicted_utilisation, utilisation: of the link's lanes; None for other tiers.
+        predicted_wait_mean_s, wait_mean_s: of a sequence for a lane; None for other tiers.
+    """
+
+    tier: Tier
+    pool: str
+    sources: str
+    sequences: int | None
+    tokens: int
+    gib: float | None
+    gib_per_s: float | None
+    predicted_utilisation: float | None
+    utilisation: float | None
+    predicted_wait_mean_s: float | None
+    wait_mean_s: float | None
+
+    def to_dict(self) -> dict[str, object]:
+        """The row as output tables name it."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Simulation:
     """A simulated fleet.
 
@@ -190,6 +232,7 @@ class Simulation:
         buckets: one row per class and range of output lengths.
         fairness: one row per class.
         course: pools over time.
+        transfers: one row per link, and per pool and tier of memory that its KV moved to.
         stable: no queue grew to the end.
         missed: a target is missed with confidence.
         decided: every target is met or missed with confidence.
@@ -212,6 +255,7 @@ class Simulation:
     cost_usd_per_hour: float
     seed: int
     assumptions: tuple[str, ...] = ()
+    transfers: tuple[TransferRow, ...] = ()
 
     @property
     def stable(self) -> bool:
@@ -230,8 +274,9 @@ class Simulation:
 
     @property
     def requests(self) -> int:
-        """Requests measured over all pools."""
-        return sum(row.requests for row in self.pools)
+        """Requests measured over all pools, each counted where it came first."""
+        fed = {row.pool for row in self.transfers if row.tier == "gpu to gpu"}
+        return sum(row.requests for row in self.pools if row.pool not in fed)
 
     def to_dict(self) -> dict[str, object]:
         """Plain data in the names and order of the output tables."""
@@ -249,7 +294,8 @@ class Simulation:
         }
 
     def to_frame(self, table: str = "slo") -> pd.DataFrame:
-        """One of the tables ``slo``, ``pools``, ``latency``, ``buckets``, ``fairness``, ``routing``, ``course``.
+        """One of the tables ``slo``, ``pools``, ``latency``, ``buckets``, ``fairness``, ``routing``, ``course``,
+        ``transfers``.
 
         Raises:
             ValueError: if there is no such table.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -16,55 +16,13 @@ from qmodel.simulation.logs import PoolRun, RequestLog
 from qmodel.simulation.policies import EnginePolicy
 from qmodel.simulation.request_tables import RequestTable
 from qmodel.simulation.routing import SimRouter
-from qmodel.types import FloatArray, IntArray, Replica
+from qmodel.types import FloatArray, IntArray, KvLink, Replica
 
-__all__ = ["KvLink", "LinkTrack", "Stage", "TandemRun", "simulate_tandem"]
+__all__ = ["KvLink", "LinkTrack", "NetworkRun", "Stage", "TandemRun", "simulate_network", "simulate_tandem"]
 
 Part = Literal["prompt", "reasoning", "output"]
 _PARTS: tuple[Part, ...] = ("prompt", "reasoning", "output")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KvLink:
-    """A link that carries the KV of one sequence after the other, in the order in which they come.
-
-    Attributes:
-        bytes_per_s: bandwidth.
-        bytes_per_token: KV bytes of one token of context.
-        latency_s: from the last byte sent to the arrival; it does not hold up the next sequence.
-
-    Example:
-        >>> link = KvLink(bytes_per_s=1e9, bytes_per_token=1e6, latency_s=0.5)
-        >>> link.arrivals_s(np.array([0.0, 0.1]), np.array([1000, 2000])).tolist()
-        [1.5, 3.5]
-    """
-
-    bytes_per_s: float
-    bytes_per_token: float
-    latency_s: float = 0.0
-
-    def __post_init__(self) -> None:
-        if not self.bytes_per_s > 0.0:
-            raise ValueError(f"bytes_per_s must be greater than 0 (got {self.bytes_per_s})")
-        for name in ("bytes_per_token", "latency_s"):
-            if not 0.0 <= getattr(self, name) < math.inf:
-                raise ValueError(f"{name} must be at least 0 and finite (got {getattr(self, name)})")
-
-    def arrivals_s(self, ready_s: FloatArray, tokens: IntArray) -> FloatArray:
-        """When each sequence is across.
-
-        Args:
-            ready_s: when it may be sent, ascending, s, shape (n,).
-            tokens: context tokens, shape (n,).
-        """
-        sending_s = self.sending_s(tokens)
-        before_s = np.cumsum(sending_s) - sending_s
-        # Lindley: a sequence waits for the latest time from which on the link was never idle
-        return np.asarray(np.maximum.accumulate(ready_s - before_s) + before_s + sending_s + self.latency_s)
-
-    def sending_s(self, tokens: IntArray) -> FloatArray:
-        """How long each sequence occupies the link, s."""
-        return np.asarray(tokens * (self.bytes_per_token / self.bytes_per_s), dtype=np.float64)
+_WAYS: dict[int, tuple[Part, ...]] = {1: ("output",), 2: ("prompt", "output"), 3: _PARTS}  # by the pools of a way
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,12 +49,25 @@ class Stage:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LinkTrack:
-    """What went over a link: bytes, how long it was busy, and the mean wait of a sequence for it, s."""
+    """What went over a link.
+
+    Attributes:
+        sequences: that were moved.
+        tokens: of their context.
+        bytes_moved: their KV.
+        busy_s: how long its lanes were busy, summed over them.
+        mean_wait_s: of a sequence for a lane.
+        under_way: how many wait or travel when half of them and when all of them have come.
+        busy_share: of the lanes from the first to the last sequence.
+    """
 
     sequences: int
+    tokens: int
     bytes_moved: float
     busy_s: float
     mean_wait_s: float
+    under_way: tuple[int, int]
+    busy_share: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -155,41 +126,140 @@ def simulate_tandem(
             f"stages must serve some of {', '.join(_PARTS)} in this order and end with output "
             f"(got {[stage.serves for stage in stages]})"
         )
-    rng = rng or np.random.default_rng(0)
+    names = [str(place) for place in range(len(stages))]
+    run = _served(
+        table,
+        np.zeros(len(table), dtype=np.int64),
+        [[(name, stage.serves) for name, stage in zip(names, stages, strict=True)]],
+        dict(zip(names, stages, strict=True)),
+        _Settings(rng=rng or np.random.default_rng(0), window_s=window_s, grid_s=grid_s, until_s=until_s),
+    )
+    return TandemRun(
+        log=run.log,
+        stages=tuple(run.pools[name] for name in names),
+        links=tuple(run.links[name] for name in names),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class NetworkRun:
+    """Simulated pools that several ways share.
+
+    Attributes:
+        log: the requests over all their pools, as for a row.
+        pools: each pool by name, with the part of the requests that it served.
+        rows: which requests those are, by pool, in the order of the pool's own log.
+        links: the link into each pool; None where there is none.
+    """
+
+    log: RequestLog
+    pools: Mapping[str, PoolRun]
+    rows: Mapping[str, IntArray]
+    links: Mapping[str, LinkTrack | None]
+
+
+def simulate_network(
+    table: RequestTable,
+    way: IntArray,
+    ways: Sequence[Sequence[str]],
+    pools: Mapping[str, Stage],
+    *,
+    rng: np.random.Generator | None = None,
+    window_s: tuple[float, float] | None = None,
+    grid_s: FloatArray | None = None,
+    until_s: float = math.inf,
+) -> NetworkRun:
+    """Serve requests by pools that several ways share, such as one prefill pool before two decode pools.
+
+    What a pool serves follows from its place: alone all; first of two or three the prompt, last what is left, between
+    them the thinking. A pool has the same place on all ways.
+
+    Args:
+        table: requests in order of arrival.
+        way: of each request, an index into ``ways``, shape (n,).
+        ways: names of the pools that a request passes, in order.
+        pools: by name; what they say they serve is not used.
+        rng, window_s, grid_s, until_s: as for :func:`simulate_tandem`.
+
+    Raises:
+        ValueError: naming the argument that is out of range.
+    """
+    places = {(name, place) for names in ways for place, name in enumerate(names)}
+    if any(not 1 <= len(names) <= len(_PARTS) for names in ways):
+        raise ValueError(f"ways must have one to three pools (got {[list(names) for names in ways]})")
+    if len({name for name, _ in places}) < len(places):
+        raise ValueError(f"ways must have a pool at the same place everywhere (got {[list(names) for names in ways]})")
+    parts = [list(zip(names, _WAYS[len(names)], strict=True)) for names in ways]
+    settings = _Settings(rng=rng or np.random.default_rng(0), window_s=window_s, grid_s=grid_s, until_s=until_s)
+    return _served(table, way, parts, pools, settings)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Settings:
+    rng: np.random.Generator
+    window_s: tuple[float, float] | None
+    grid_s: FloatArray | None
+    until_s: float
+
+
+def _served(
+    table: RequestTable,
+    way: IntArray,
+    ways: Sequence[Sequence[tuple[str, Part]]],
+    pools: Mapping[str, Stage],
+    settings: _Settings,
+) -> NetworkRun:
+    """Pool after pool: nothing later holds up what is earlier."""
     merged = _Merged(table)
-    pools: list[PoolRun] = []
-    links: list[LinkTrack | None] = []
-    for stage in stages:
-        target = {"prompt": np.ones_like(table.output), "reasoning": table.reasoning, "output": table.output}
-        rows = merged.rows(np.minimum(target[stage.serves], table.output))
-        arrival_s, link = _transfer(stage.link, merged, rows)
-        order = np.argsort(arrival_s, kind="stable")
-        rows, arrival_s = rows[order], arrival_s[order]
-        output = np.minimum(target[stage.serves], table.output)[rows]
-        part = replace(
-            table.select(rows),
-            arrival_s=arrival_s,
-            output=output,
-            reasoning=np.minimum(table.reasoning[rows], output - 1),
-            generated=merged.generated[rows],
-            cached_prefix=np.where(merged.generated[rows] > 0, 0, table.cached_prefix[rows]),
-        )
-        pool = simulate_pool(
-            part,
-            stage.replica,
-            replicas=stage.replicas,
-            router=stage.router,
-            policy=stage.policy,
-            availability=stage.availability,
-            rng=rng,
-            window_s=window_s,
-            grid_s=grid_s,
-            until_s=until_s,
-        )
-        merged.take(rows, pool.log)
-        pools.append(pool)
-        links.append(link)
-    return TandemRun(log=merged.log(), stages=tuple(pools), links=tuple(links))
+    runs: dict[str, PoolRun] = {}
+    links: dict[str, LinkTrack | None] = {}
+    served: dict[str, IntArray] = {}
+    for place in range(max(len(names) for names in ways)):
+        for name in dict.fromkeys(names[place][0] for names in ways if len(names) > place):
+            stage = pools[name]
+            target = np.zeros_like(table.output)
+            for index, names in enumerate(ways):
+                if len(names) > place and names[place][0] == name:
+                    target = np.where(way == index, _target(table, names[place][1]), target)
+            rows = merged.rows(target)
+            arrival_s, links[name] = _transfer(stage.link, merged, rows)
+            order = np.argsort(arrival_s, kind="stable")
+            rows, arrival_s = rows[order], arrival_s[order]
+            runs[name] = simulate_pool(
+                _part(table, merged, rows, arrival_s, target[rows]),
+                stage.replica,
+                replicas=stage.replicas,
+                router=stage.router,
+                policy=stage.policy,
+                availability=stage.availability,
+                rng=settings.rng,
+                window_s=settings.window_s,
+                grid_s=settings.grid_s,
+                until_s=settings.until_s,
+            )
+            merged.take(rows, runs[name].log)
+            served[name] = rows
+    return NetworkRun(log=merged.log(), pools=runs, rows=served, links=links)
+
+
+def _target(table: RequestTable, part: Part) -> IntArray:
+    """Tokens that a request has when a part of it is done."""
+    wanted = {"prompt": np.ones_like(table.output), "reasoning": table.reasoning, "output": table.output}
+    return np.asarray(np.minimum(wanted[part], table.output))
+
+
+def _part(
+    table: RequestTable, merged: _Merged, rows: IntArray, arrival_s: FloatArray, output: IntArray
+) -> RequestTable:
+    """What a pool sees of ``rows``."""
+    return replace(
+        table.select(rows),
+        arrival_s=arrival_s,
+        output=output,
+        reasoning=np.minimum(table.reasoning[rows], output - 1),
+        generated=merged.generated[rows],
+        cached_prefix=np.where(merged.generated[rows] > 0, 0, table.cached_prefix[rows]),
+    )
 
 
 def _transfer(link: KvLink | None, merged: _Merged, rows: IntArray) -> tuple[FloatArray, LinkTrack | None]:
@@ -202,13 +272,26 @@ def _transfer(link: KvLink | None, merged: _Merged, rows: IntArray) -> tuple[Flo
     across_s = np.empty_like(ready_s)
     across_s[order] = link.arrivals_s(ready_s[order], tokens)
     sending_s = link.sending_s(tokens)
-    waits_s = across_s[order] - ready_s[order] - sending_s - link.latency_s
+    waits_s = np.maximum(across_s[order] - ready_s[order] - sending_s - link.latency_s, 0.0)
+    busy_s = float(sending_s.sum())
+    span_s = float(across_s.max() - ready_s.min()) - link.latency_s if rows.size else 0.0
     return across_s, LinkTrack(
         sequences=int(rows.size),
+        tokens=int(tokens.sum()),
         bytes_moved=float(tokens.sum() * link.bytes_per_token),
-        busy_s=float(sending_s.sum()),
+        busy_s=busy_s,
         mean_wait_s=float(waits_s.mean()) if rows.size else 0.0,
+        under_way=(_under_way(ready_s[order], across_s[order], 0.5), _under_way(ready_s[order], across_s[order], 1.0)),
+        busy_share=min(busy_s / (link.lanes * span_s), 1.0) if span_s > 0.0 else 0.0,
     )
+
+
+def _under_way(ready_s: FloatArray, across_s: FloatArray, share: float) -> int:
+    """Sequences on a link when ``share`` of them have come."""
+    if not ready_s.size:
+        return 0
+    now_s = ready_s[max(int(share * ready_s.size) - 1, 0)]
+    return int(((ready_s <= now_s) & (across_s > now_s)).sum())
 
 
 class _Merged:

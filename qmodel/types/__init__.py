@@ -3,7 +3,19 @@
 from qmodel.types.arrivals import Burst
 from qmodel.types.constants import BandLevel, ConstantsOverride, EngineConstants, GpuSpec
 from qmodel.types.demand import METRICS, Metric, RequestClass, Slo, Stream
-from qmodel.types.fleets import Fleet, Overload, Path, Pool, PoolRow, RouteRow, SloRow
+from qmodel.types.fleets import (
+    ROLES_IN_A_ROW,
+    Fleet,
+    LinkRow,
+    Overload,
+    Path,
+    Pool,
+    PoolLink,
+    PoolRow,
+    Role,
+    RouteRow,
+    SloRow,
+)
 from qmodel.types.hardware import (
     Confidence,
     Fabric,
@@ -17,12 +29,14 @@ from qmodel.types.hardware import (
     Topology,
     WeightFamily,
 )
+from qmodel.types.kv_links import KvLink
 from qmodel.types.laws import FloatArray, IntArray, Law, Lengths, mix_laws, mix_lengths
 from qmodel.types.layouts import Collective, Engine, Layout, LinkCosts, Refusal
-from qmodel.types.replica import Admission, Band, Replica, Router, StepLaw
+from qmodel.types.replica import Admission, Band, Preemption, Replica, Router, StepLaw
 
 __all__ = [
     "METRICS",
+    "ROLES_IN_A_ROW",
     "Admission",
     "Band",
     "BandLevel",
@@ -38,11 +52,13 @@ __all__ = [
     "Gpu",
     "GpuSpec",
     "IntArray",
+    "KvLink",
     "Law",
     "Layout",
     "Lengths",
     "LinearState",
     "LinkCosts",
+    "LinkRow",
     "Metric",
     "Mla",
     "Model",
@@ -51,10 +67,13 @@ __all__ = [
     "Overload",
     "Path",
     "Pool",
+    "Preemption",
+    "PoolLink",
     "PoolRow",
     "Refusal",
     "Replica",
     "RequestClass",
+    "Role",
     "RouteRow",
     "Router",
     "ScaleUpDomain",

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypedDict
 
-__all__ = ["BandLevel", "ConstantsOverride", "EngineConstants", "GpuSpec"]
+__all__ = ["BandLevel", "CalibratedConstants", "ConstantsOverride", "EngineConstants", "GpuSpec"]
 
 
 class GpuSpec(TypedDict):
@@ -37,6 +37,26 @@ class ConstantsOverride(TypedDict):
     band: dict[str, float | None]
 
 
+class CalibratedConstants(TypedDict):
+    """Constants that a user's own measurements moved, of one model, GPU, engine and weight type.
+
+    ``layouts`` are those that were measured, written as ``tp4`` or ``tp8-dp8``; ``band`` holds relative errors
+    (``p50``, ``p90``) of predictions on points that were left out of the fit.
+    """
+
+    model: str
+    gpu: str
+    engine: str
+    precision: str
+    layouts: list[str]
+    points: int
+    largest_batch: float
+    largest_context_tokens: float
+    constants: dict[str, float]
+    band: dict[str, float]
+    as_of: str
+
+
 class BandLevel(TypedDict, total=False):
     """Absolute percentage error of one level of evidence: half, and nine in ten, lie within; per cent."""
 
@@ -61,6 +81,7 @@ class EngineConstants:
         class_factors: factors by model class (``dense``, ``moe``, ``mla``).
         caps: upper limits of efficiencies.
         overrides: fits of one GPU row, engine and weight type.
+        calibrations: the user's own fits of one model, GPU, engine and weight type; they win over all else.
         bands: error of the time per output token by level of evidence, per cent.
         bands_offline: error of offline throughput by level of evidence, per cent.
         bytes_per_weight: bytes by weight type, scales included.
@@ -83,6 +104,7 @@ class EngineConstants:
     class_factors: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     caps: Mapping[str, float] = field(default_factory=dict)
     overrides: tuple[ConstantsOverride, ...] = ()
+    calibrations: tuple[CalibratedConstants, ...] = ()
     bands: Mapping[str, BandLevel] = field(default_factory=dict)
     bands_offline: Mapping[str, BandLevel] = field(default_factory=dict)
     bytes_per_weight: Mapping[str, float] = field(default_factory=dict)
@@ -98,6 +120,13 @@ class EngineConstants:
                 return item
         return None
 
+    def calibration(self, model: str, gpu: str, engine: str, precision: str) -> CalibratedConstants | None:
+        """The user's fit of this model, GPU, engine (by its catalog name) and weight type, None without one."""
+        for item in self.calibrations:
+            if (item["model"], item["gpu"], item["engine"], item["precision"]) == (model, gpu, engine, precision):
+                return item
+        return None
+
     def to_dict(self) -> dict[str, object]:
         """Plain data; the inverse of :meth:`from_dict`."""
         plain = {name: getattr(self, name) for name in self.__slots__}
@@ -105,6 +134,7 @@ class EngineConstants:
         return {
             **plain,
             "overrides": list(self.overrides),
+            "calibrations": list(self.calibrations),
             "fallback": {"bands_tpot_ape_pct": bands, "bands_offline_ape_pct": offline},
         }
 
@@ -116,7 +146,8 @@ class EngineConstants:
         if isinstance(fallback, Mapping):
             known["bands"] = fallback.get("bands_tpot_ape_pct", {})
             known["bands_offline"] = fallback.get("bands_offline_ape_pct", {})
-        overrides = known.get("overrides", ())
-        assert isinstance(overrides, list | tuple)
-        known["overrides"] = tuple(overrides)
+        for name in ("overrides", "calibrations"):
+            listed = known.get(name, ())
+            assert isinstance(listed, list | tuple)
+            known[name] = tuple(listed)
         return cls(**known)  # type: ignore[arg-type]  # the catalog's schema has checked the shape

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Literal
 
 from qmodel.types.arrivals import Burst
@@ -86,6 +86,12 @@ class RequestClass:
             lengths=self.lengths,
             burst=None if self.burst is None else self.burst.thinned(share),
             priority=self.priority,
+        )
+
+    def part(self, share: float) -> RequestClass:
+        """The same class with ``share`` of its demand, split off at random."""
+        return replace(
+            self, rate_rps=self.rate_rps * share, burst=None if self.burst is None else self.burst.thinned(share)
         )
 
     def to_dict(self) -> dict[str, object]:

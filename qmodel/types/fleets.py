@@ -4,13 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from qmodel.types.layouts import Layout
 
-__all__ = ["Fleet", "Overload", "Path", "Pool", "PoolRow", "RouteRow", "SloRow"]
+__all__ = [
+    "ROLES_IN_A_ROW",
+    "Fleet",
+    "LinkRow",
+    "Overload",
+    "Path",
+    "Pool",
+    "PoolLink",
+    "PoolRow",
+    "Role",
+    "RouteRow",
+    "SloRow",
+]
 
 Role = Literal["unified", "prefill", "decode", "answer"]
+ROLES_IN_A_ROW: tuple[tuple[Role, ...], ...] = (("unified",), ("prefill", "decode"), ("prefill", "decode", "answer"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,16 +32,33 @@ class Overload:
 
     Attributes:
         kind: ``steps`` (step time), ``kv`` (memory), ``slots`` (``max_num_seqs``), ``length`` (a request
-            longer than the pool), ``rate`` (a measured capacity).
+            longer than the pool), ``rate`` (a measured capacity), ``link`` (bandwidth between pools).
         value: what was offered, in the unit of ``limit``.
         limit: what can be carried.
         reason: one sentence with the numbers.
     """
 
-    kind: Literal["steps", "kv", "slots", "length", "rate"]
+    kind: Literal["steps", "kv", "slots", "length", "rate", "link"]
     value: float
     limit: float
     reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolLink:
+    """What is stated of the link that brings KV into a pool; None: derived from nodes, fabric and model.
+
+    Attributes:
+        bandwidth_gbps: of one lane, 1e9 bytes/s.
+        latency_s: from the last byte sent to the arrival, s.
+        lanes: sequences that travel at a time.
+        kv_bytes_per_token: KV bytes of one token of context, of the whole model.
+    """
+
+    bandwidth_gbps: float | None = None
+    latency_s: float | None = None
+    lanes: int | None = None
+    kv_bytes_per_token: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +69,7 @@ class Pool:
         engine: settings that differ from the scenario's engine for this GPU type, by key.
         precision: weight type the layout runs, None: the checkpoint's own.
         usd_per_gpu_hour: None: the scenario's price for this GPU type.
+        link: what is stated of the link into a decode or answer pool.
     """
 
     name: str
@@ -51,6 +82,7 @@ class Pool:
     role: Role = "unified"
     price_tier: str = "on_demand"
     usd_per_gpu_hour: float | None = None
+    link: PoolLink | None = None
 
     @property
     def gpus(self) -> int:
@@ -64,6 +96,11 @@ class Path:
 
     pools: tuple[str, ...]
     share: float
+
+    @property
+    def label(self) -> str:
+        """The pools joined with `` > ``, as tables name the path."""
+        return " > ".join(self.pools)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,10 +118,20 @@ class Fleet:
             total[pool.gpu] = total.get(pool.gpu, 0) + pool.gpus
         return dict(sorted(total.items()))
 
+    @property
+    def joined_pools(self) -> list[tuple[str, ...]]:
+        """Pools that paths join, directly or through others, in the order of the fleet; a unified pool stands alone."""
+        group = {name: number for number, name in enumerate(self.pools)}
+        for paths in self.routing.values():
+            for path in paths:
+                joined = {group[name] for name in path.pools}
+                group = {name: min(joined) if number in joined else number for name, number in group.items()}
+        return [tuple(name for name in group if group[name] == number) for number in sorted(set(group.values()))]
+
     def to_dict(self) -> dict[str, object]:
         """Plain data; the inverse of :meth:`from_dict`."""
         return {
-            "pools": {name: asdict(pool) for name, pool in self.pools.items()},
+            "pools": {name: _pool_data(pool) for name, pool in self.pools.items()},
             "routing": {
                 name: [{"path": list(path.pools), "share": path.share} for path in paths]
                 for name, paths in self.routing.items()
@@ -97,12 +144,24 @@ class Fleet:
         pools, routing = data["pools"], data["routing"]
         assert isinstance(pools, Mapping) and isinstance(routing, Mapping)
         return cls(
-            pools={name: Pool(**{**item, "layout": Layout(**item["layout"])}) for name, item in pools.items()},
+            pools={name: _pool_from(item) for name, item in pools.items()},
             routing={
                 name: tuple(Path(pools=tuple(item["path"]), share=float(item["share"])) for item in paths)
                 for name, paths in routing.items()
             },
         )
+
+
+def _pool_data(pool: Pool) -> dict[str, object]:
+    """A pool as plain data; a link that is not stated is left out."""
+    data = asdict(pool)
+    link = data.pop("link")
+    return data if link is None else {**data, "link": link}
+
+
+def _pool_from(data: Mapping[str, Any]) -> Pool:
+    link = data.get("link")
+    return Pool(**{**data, "layout": Layout(**data["layout"]), "link": None if link is None else PoolLink(**link)})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,6 +227,38 @@ class PoolRow:
     mean_batch: float | None
     binding: str
     stable: bool
+    overload: str = ""
+
+    def to_dict(self) -> dict[str, object]:
+        """The row as output tables name it."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkRow:
+    """The link that brings KV into one pool.
+
+    Attributes:
+        pool: the pool.
+        sources: the pools that send, joined with ``, ``.
+        bandwidth_gbps: of one lane, 1e9 bytes/s.
+        utilisation: of the lanes; 1 and more where the link cannot carry its load.
+        moved_gbps: KV moved, 1e9 bytes/s.
+        wait_mean_s: for a lane; None where the link or a pool before it is not stable.
+        delay_mean_s: from the end of the stage before to the arrival; None likewise.
+        overload: why the link cannot carry its load, empty where it can.
+    """
+
+    pool: str
+    sources: str
+    bandwidth_gbps: float
+    lanes: int
+    latency_s: float
+    kv_bytes_per_token: float
+    utilisation: float
+    moved_gbps: float
+    wait_mean_s: float | None
+    delay_mean_s: float | None
     overload: str = ""
 
     def to_dict(self) -> dict[str, object]:

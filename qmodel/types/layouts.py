@@ -129,7 +129,8 @@ class Engine:
         max_batched_tokens: token budget of one step.
         gpu_memory_utilization: fraction of usable memory the engine may take.
         watermark: fraction of the KV pool kept free at admission.
-        admission: ``full_prompt`` or ``no_evict``.
+        admission: ``full_prompt``, ``no_evict`` or ``first_chunk``.
+        recompute_factor: measured tokens that evictions lose per output token, None: not measured.
         kv_dtype: ``auto``, ``bf16`` or ``fp8``.
         block_tokens: tokens of one KV page.
         router: how requests are spread over replicas.
@@ -143,6 +144,7 @@ class Engine:
     gpu_memory_utilization: float = 0.9
     watermark: float = 0.03
     admission: Admission = "full_prompt"
+    recompute_factor: float | None = None
     kv_dtype: Literal["auto", "bf16", "fp8"] = "auto"
     block_tokens: int = 16
     router: Router = "jsq"

@@ -10,10 +10,11 @@ import numpy as np
 
 from qmodel.types.laws import FloatArray
 
-__all__ = ["Admission", "Band", "Replica", "Router", "StepLaw"]
+__all__ = ["Admission", "Band", "Preemption", "Replica", "Router", "StepLaw"]
 
-Admission = Literal["full_prompt", "no_evict"]
-Router = Literal["random", "jsq"]
+Admission = Literal["full_prompt", "no_evict", "first_chunk"]
+Router = Literal["random", "round_robin", "jsq"]
+Preemption = Literal["recompute", "swap"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,9 +183,15 @@ class Replica:
         max_batched_tokens: token budget of one step (decodes and prefill chunks).
         watermark: fraction of the pool kept free when a request is admitted.
         admission: ``full_prompt`` admits when the whole prompt fits and grows by evicting the newest;
-            ``no_evict`` reserves prompt and output at admission.
+            ``no_evict`` reserves prompt and output at admission; ``first_chunk`` admits when the first chunk of the
+            prompt fits, and needs ``recompute_factor``.
         kv_slope: pool tokens held per context token (0.5 where half of the layers have a sliding window).
         kv_fixed_tokens: pool tokens held per sequence whatever its context (window contents, linear state).
+        recompute_factor: measured tokens that evictions lose per output token when memory is saturated: recomputed
+            tokens per request of a simulated overload over the mean output. None: not measured; it is estimated for
+            ``full_prompt``.
+        preemption: what evicted tokens cost: ``recompute`` prefills them again, ``swap`` copies them out and back.
+        swap_out_s_per_token, swap_in_s_per_token: time that one copied token adds to a step, s.
     """
 
     step: StepLaw
@@ -195,6 +202,17 @@ class Replica:
     admission: Admission = "full_prompt"
     kv_slope: float = 1.0
     kv_fixed_tokens: float = 0.0
+    recompute_factor: float | None = None
+    preemption: Preemption = "recompute"
+    swap_out_s_per_token: float = 0.0
+    swap_in_s_per_token: float = 0.0
+
+    @property
+    def eviction_s_per_token(self) -> float:
+        """Step time that one token costs that an eviction loses, s."""
+        if self.preemption == "swap":
+            return self.swap_out_s_per_token + self.swap_in_s_per_token
+        return self.step.delta_s
 
     def to_dict(self) -> dict[str, object]:
         """Plain numbers; the inverse of :meth:`from_dict`."""
@@ -207,6 +225,10 @@ class Replica:
             "admission": self.admission,
             "kv_slope": self.kv_slope,
             "kv_fixed_tokens": self.kv_fixed_tokens,
+            "recompute_factor": self.recompute_factor,
+            "preemption": self.preemption,
+            "swap_out_s_per_token": self.swap_out_s_per_token,
+            "swap_in_s_per_token": self.swap_in_s_per_token,
         }
 
     @classmethod

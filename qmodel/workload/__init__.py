@@ -1,5 +1,14 @@
-"""Length laws of prompts and outputs: declared, fitted or taken from traces. Numbers and records only."""
+"""Length laws (declared, fitted or from traces), arrival processes and burstiness. Numbers and records only."""
 
+from qmodel.workload.arrival_processes import (
+    ArrivalProcess,
+    Batches,
+    GammaRenewal,
+    HyperexponentialRenewal,
+    Poisson,
+    Regular,
+    TwoRates,
+)
 from qmodel.workload.burstiness import (
     Burstiness,
     autocorrelation,
@@ -23,13 +32,20 @@ from qmodel.workload.specs import AtCap, length_law
 from qmodel.workload.summaries import LengthSummary, TraceSummary, summarise_law, summarise_trace
 
 __all__ = [
+    "ArrivalProcess",
     "AtCap",
+    "Batches",
     "Burstiness",
     "FittedLaw",
+    "GammaRenewal",
+    "HyperexponentialRenewal",
     "LengthFit",
     "LengthSummary",
+    "Poisson",
+    "Regular",
     "TraceFit",
     "TraceSummary",
+    "TwoRates",
     "autocorrelation",
     "combine_reasoning",
     "dispersion_index",

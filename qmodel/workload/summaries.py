@@ -80,7 +80,7 @@ class TraceSummary:
         span_s, rate_rps: None without arrivals.
         clock_step_s: of a coarse clock.
         lengths: prompt, output, then what else is recorded.
-        latency: what the source measured of its own requests.
+        observed: what the source measured of its own requests.
         cached_share: share of all prompt tokens that a prefix cache held, None where not recorded.
         prompt_output_correlation: Pearson's, of prompt and output tokens.
         burstiness: with a coarse clock, after its rows were spread; None without arrivals.
@@ -100,7 +100,7 @@ class TraceSummary:
     rate_rps: float | None
     clock_step_s: float | None
     lengths: tuple[LengthSummary, ...]
-    latency: tuple[LatencySummary, ...]
+    observed: tuple[LatencySummary, ...]
     cached_share: float | None
     prompt_output_correlation: float | None
     burstiness: Burstiness | None
@@ -170,7 +170,7 @@ def summarise_trace(
         rate_rps=trace.rate_rps,
         clock_step_s=trace.clock_step_s,
         lengths=tuple(_length(name, column) for name, column in columns.items() if column is not None),
-        latency=tuple(_latency(trace)),
+        observed=tuple(_latency(trace)),
         cached_share=None if cached is None else float(cached.sum() / trace.prompt_tokens.sum()),
         prompt_output_correlation=_correlation(trace.prompt_tokens, trace.output_tokens),
         burstiness=_burstiness(smooth, decode_s, prefill_s, windows_s),

@@ -65,7 +65,8 @@ def test_schemas_are_json(qm: Command, words: list[str], key: str) -> None:
 
 
 def test_every_scenario_file_is_valid(qm: Command) -> None:
-    for path in sorted((Path(__file__).parents[2] / "scenarios").rglob("*.yaml")):
+    files = sorted((Path(__file__).parents[2] / "scenarios").rglob("*.yaml"))
+    for path in (path for path in files if path.parent.name != "fleets"):
         run = qm("validate", path)
         assert (run.code, run.err) == (0, ""), path
 

@@ -104,7 +104,10 @@ def test_class_without_a_path_is_reported() -> None:
     [
         ((Route(pools=("p0",), share=0.8),), "routing.chat: shares must sum to 1 (got 0.8)"),
         ((Route(pools=("p9",), share=1.0),), "routing.chat: no pool 'p9'; one of p0"),
-        ((Route(pools=("p0", "p0"), share=1.0),), "routing.chat: a path of 2 pools is not supported yet"),
+        (
+            (Route(pools=("p0", "p0"), share=1.0),),
+            "routing.chat: pools do not follow each other: p0 (unified), p0 (unified)",
+        ),
     ],
 )
 def test_routes_of_a_fleet_made_in_python_are_checked(paths: tuple[Route, ...], message: str) -> None:

@@ -17,12 +17,12 @@ from tests.planning.tight_scenarios import tight_scenario
 SLO = {"ttft_p95_s": 0.3, "tpot_mean_s": 0.1}
 
 
-def scenario(*, max_count: int = 8, trace: Path | None = None) -> dict[str, object]:
+def scenario(*, max_count: int = 8, trace: Path | None = None, arrivals: str = "poisson") -> dict[str, object]:
     chat: dict[str, object] = {"model": "m", "slo": SLO}
     if trace is None:
         chat |= {"rate_rps": 20, "prompt_tokens": {"mean": 200, "cv": 0.5}, "output_tokens": {"mean": 60, "cv": 0.8}}
     else:
-        chat["trace"] = {"file": str(trace)}
+        chat["trace"] = {"file": str(trace), "arrivals": arrivals}
     return {
         "qmodel": 1,
         "classes": {"chat": chat},
@@ -78,6 +78,14 @@ def test_a_plan_that_misses_is_grown_and_says_so(bursty: Path) -> None:
     assert growth.sentence in check.plan.assumptions
     assert check.plan.bound_usd_per_hour == plan.bound_usd_per_hour
     assert verify(check.plan).ok
+
+
+def test_a_plan_for_the_measured_burst_holds_without_growth(bursty: Path) -> None:
+    document = scenario(trace=bursty, arrivals="measured")
+    plan = qm.plan(document)
+    assert plan.cost_usd_per_hour > qm.plan(scenario(trace=bursty)).cost_usd_per_hour
+    assert not qm.simulate(document, plan.fleet).missed
+    assert verify(plan).ok
 
 
 def test_one_replica_less_than_it_takes_would_miss(bursty: Path) -> None:

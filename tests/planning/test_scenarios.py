@@ -9,7 +9,7 @@ import pytest
 import qmodel as qm
 
 ROOT = Path(__file__).parents[2]
-FILES = sorted((ROOT / "scenarios").rglob("*.yaml"))
+FILES = sorted(path for path in (ROOT / "scenarios").rglob("*.yaml") if path.parent.name != "fleets")
 CASES = [
     pytest.param(path, name, id=f"{path.stem}-{name or 'base'}")
     for path in FILES
@@ -27,8 +27,11 @@ def test_shipped_scenario_plans_and_verifies(path: Path, variant: str | None) ->
     assert all(row.met for row in plan.slo)
 
 
-def test_trace_scenario_says_that_poisson_arrivals_are_optimistic() -> None:
+def test_trace_scenario_says_how_bursty_its_arrivals_are_or_that_poisson_is_optimistic() -> None:
     plan = qm.plan(ROOT / "scenarios" / "40-trace.yaml")
+    assert any("arrivals are bursty: peakedness" in text for text in plan.assumptions)
+    poisson = {"classes.conversation.trace.arrivals": "poisson"}
+    plan = qm.plan(qm.load_scenario(ROOT / "scenarios" / "40-trace.yaml", set=poisson))
     assert any("Poisson, optimistic" in text for text in plan.assumptions)
 
 

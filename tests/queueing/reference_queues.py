@@ -11,7 +11,9 @@ from scipy import optimize, special
 
 from qmodel.queueing.multiserver import Moments, mgc
 from qmodel.types import Law
+from tests.queueing.service_laws import service_law
 
+SIMULATED = Path(__file__).parents[1] / "data" / "queueing" / "simulated_wait.csv"
 REFERENCE = Path(__file__).parents[1] / "data" / "queueing" / "multiserver_wait.csv"
 _PARETO_RANGE = 1000.0
 _LEVELS = {"wait_p90": 0.90, "wait_p95": 0.95, "wait_p99": 0.99}
@@ -65,22 +67,41 @@ def _law(values: np.ndarray, weights: np.ndarray, moments: list[float]) -> Law:
     return Law(values=values, weights=weights, moments=(moments[0], moments[1], moments[2]), label="reference service")
 
 
+def simulated_cells(part: str, widest_ci: float = 0.04) -> pd.DataFrame:
+    """Simulated queues of the ``development`` or the ``set_aside`` part whose mean wait is known well enough."""
+    cells = pd.read_csv(SIMULATED)
+    known = (cells["set"] == part) & (cells["mean_wait_ci95"] <= widest_ci * cells["mean_wait"])
+    return cells[known].reset_index(drop=True)
+
+
+def simulated_errors(cells: pd.DataFrame) -> pd.DataFrame:
+    """Signed relative errors of mgc against simulated queues, with its bands; one row per cell."""
+    parts = [_errors(group, service_law(str(law))).assign(law=law) for law, group in cells.groupby("law", sort=True)]
+    return pd.concat(parts, ignore_index=True)
+
+
 def relative_errors(cells: pd.DataFrame) -> pd.DataFrame:
     """Signed relative errors of mgc: one row per cell; a percentile counts where it lies well inside the waits."""
     parts = []
     for _, group in cells.groupby(["shape", "scv"], sort=True):
         shape, scv = str(group["shape"].iloc[0]), float(group["scv"].iloc[0])
-        servers, rho = group["servers"].to_numpy(float), group["rho"].to_numpy(float)
-        queue = mgc(rho * servers, service_of(shape, scv), servers)
-        part = group[["shape", "scv", "servers", "rho"]].copy()
+        part = _errors(group, service_of(shape, scv)).assign(shape=shape, scv=scv)
         part["nu"] = _nu(service_of(shape, scv))
-        part["p_wait"] = queue.p_wait / group["p_wait"].to_numpy() - 1.0
-        part["mean_wait"] = queue.mean_wait_s / group["mean_wait"].to_numpy() - 1.0
-        for name, level in _LEVELS.items():
-            inside = (group["p_wait"] > 2.0 * (1.0 - level)).to_numpy()
-            part[name] = np.where(inside, queue.wait_quantile_s(level) / group[name].to_numpy() - 1.0, np.nan)
         parts.append(part)
     return pd.concat(parts, ignore_index=True)
+
+
+def _errors(group: pd.DataFrame, service: Law | Moments) -> pd.DataFrame:
+    servers, rho = group["servers"].to_numpy(float), group["rho"].to_numpy(float)
+    queue = mgc(rho * servers, service, servers)
+    part = group[["servers", "rho"]].copy()
+    part["band"], part["percentile_band"] = queue.band, queue.percentile_band
+    part["p_wait"] = queue.p_wait / group["p_wait"].to_numpy() - 1.0
+    part["mean_wait"] = queue.mean_wait_s / group["mean_wait"].to_numpy() - 1.0
+    for name, level in _LEVELS.items():
+        inside = (group["p_wait"] > 2.0 * (1.0 - level)).to_numpy()
+        part[name] = np.where(inside, queue.wait_quantile_s(level) / group[name].to_numpy() - 1.0, np.nan)
+    return part
 
 
 def _nu(service: Law | Moments) -> float:

@@ -278,5 +278,5 @@ def test_a_bad_batch_is_named_with_its_range(arguments: dict[str, float], messag
 
 def test_a_share_outside_zero_and_one_is_refused() -> None:
     batch = closed_batch(Replica(step=FREE), 3, Lengths.independent(Law.constant(5), Law.constant(5)))
-    with pytest.raises(ValueError, match=r"p must be above 0 and at most 1, e.g. 0.95 \(got 95\)"):
+    with pytest.raises(ValueError, match=r"p must lie strictly between 0 and 1, e.g. 0.95 \(got 95\)"):
         batch.completion_quantile_s(95)

@@ -50,6 +50,23 @@ def test_no_wait_leaves_the_delay() -> None:
     assert float(law.quantile(0.9)[0]) == pytest.approx(0.9)
 
 
+def test_quantiles_of_far_apart_kernels_lie_on_their_own_law() -> None:
+    law = kernels((0.5, 0.02, 0.004, 0.4), (0.3, 1.0, 0.2, 1.0), (0.2, 300.0, 90.0, 2.0))
+    for p in (0.1, 0.4, 0.7, 0.9, 0.99):
+        found = law.quantile(p)
+        assert float(law.cdf(found[:, None])[0, 0]) == pytest.approx(p, abs=1e-3)
+
+
+def test_a_grid_is_read_as_numpy_interpolates() -> None:
+    rng = np.random.default_rng(3)
+    times, cdf = np.cumsum(rng.random((4, 30)), axis=1), np.cumsum(rng.random((4, 30)), axis=1)
+    cdf /= cdf[:, -1:]
+    law = GridLaw(mean_s=np.zeros(4), times_s=times, cdf=cdf)
+    for p in (0.001, 0.3, 0.95, 0.9999):
+        expected = [np.interp(p, cdf[case], times[case]) for case in range(4)]
+        assert law.quantile(p) == pytest.approx(expected, rel=1e-12)
+
+
 @pytest.mark.parametrize("scv", [0.4, 1.0, 4.0])
 def test_wait_bands_keep_the_mean_and_most_of_the_spread(scv: float) -> None:
     share, mean, variance = wait_nodes(np.array([2.0]), np.array([scv]))

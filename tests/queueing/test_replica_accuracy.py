@@ -12,12 +12,20 @@ from qmodel.queueing import Replica, pool, utilisation
 from qmodel.types import Lengths, Router, Stream
 from qmodel.workload import lognormal_law
 from tests.queueing.llm_cases import linear, runs
+from tests.queueing.slot_cells import cells
 from tests.step_engine import simulate
 
 # mean |error| over the stored runs up to 80 % load: TTFT, TPOT and completion means, then their 95th percentiles
 LIMITS = {
     "single class, random split": (0.035, 0.01, 0.015, 0.04, 0.03, 0.02),
     "join-shortest-queue": (0.01, 0.005, 0.01, 0.015, 0.015, 0.015),
+}
+
+# mean |error| over the simulated cells up to 85 % load: TTFT, TPOT and completion, each mean, p95, p99
+CELL_LIMITS = {
+    "one class, independent": (0.05, 0.06, 0.075, 0.05, 0.065, 0.085, 0.035, 0.06, 0.09),
+    "mix, independent": (0.035, 0.035, 0.10, 0.025, 0.055, 0.09, 0.03, 0.055, 0.075),
+    "join-shortest-queue": (0.08, 0.10, 0.12, 0.025, 0.065, 0.09, 0.025, 0.045, 0.06),
 }
 
 
@@ -35,6 +43,14 @@ def test_predictions_match_the_stored_runs(group: str) -> None:
         float(np.mean(np.abs(errors[metric, stat]))) for stat in ("mean", "p95") for metric in ("ttft", "tpot", "e2e")
     ]
     assert all(found <= limit for found, limit in zip(mean, LIMITS[group], strict=True)), mean
+
+
+@pytest.mark.parametrize("group", CELL_LIMITS)
+def test_predictions_match_the_simulated_cells(group: str) -> None:
+    chosen = [cell for cell in cells() if cell.group == group and cell.load < 0.87 and not cell.aside]
+    errors = np.array([row for cell in chosen for row in cell.signed_errors()])
+    found = np.nanmean(np.abs(errors), axis=0)
+    assert np.all(found <= CELL_LIMITS[group]), found
 
 
 def random_pool(seed: int) -> tuple[Replica, list[Stream], int, Router]:

@@ -42,10 +42,19 @@ def test_a_fleet_file_is_read(tmp_path):
         ("[{path: [b]}]", "[{path: [c]}]", ["8:18: routing.code[0].path[0]: no pool 'c'; there are a, b"]),
         ("replicas: 3", "replicas: 0", ["3:56: pools.a.replicas: must be at least 1 (got 0)"]),
         ("replicas: 3, ", "", ["3:3: pools.a: 'replicas' is missing"]),
+        ("role: unified", "role: decoder",
+         ["5:45: pools.b.role: must be unified, prefill, decode or answer (got 'decoder'); did you mean 'decode'?"]),
         ("role: unified", "role: decode",
-         ["5:45: pools.b.role: not supported yet: pools for one stage (got 'decode'); use unified"]),
+         ["7:36: routing.chat[1].path: pools do not follow each other: b (decode);"
+          " a path is one unified pool, or prefill, decode, or prefill, decode, answer",
+          "8:11: routing.code[0].path: pools do not follow each other: b (decode);"
+          " a path is one unified pool, or prefill, decode, or prefill, decode, answer"]),
         ("[{path: [b]}]", "[{path: [a, b]}]",
-         ["8:11: routing.code[0].path: not supported yet: paths over several pools (got ['a', 'b']); name one pool"]),
+         ["8:11: routing.code[0].path: pools do not follow each other: a (unified), b (unified);"
+          " a path is one unified pool, or prefill, decode, or prefill, decode, answer"]),
+        ("role: unified", "role: unified, link: {lanes: 2}",
+         ["5:60: pools.b.link: a unified pool gets no KV from another pool;"
+          " state the link of the decode or answer pool"]),
         ("tp: 4", "tq: 4", ["3:41: pools.a.layout: unknown key 'tq'; known keys: tp, pp, ep, dp, cp"]),
         ("qmodel: 1\n", "", ["1:1: 'qmodel' is missing; add 'qmodel: 1' at the top"]),
     ],
@@ -69,3 +78,41 @@ def test_reading_raises_all_problems_at_once():
 
 def test_a_missing_fleet_file_is_told(tmp_path):
     assert str(check_fleet(tmp_path / "no.yaml").problems[0]) == f"{tmp_path / 'no.yaml'}: no such file"
+
+
+ROW = """\
+qmodel: 1
+pools:
+  p: {model: m, gpu: h100-sxm, replicas: 2, role: prefill}
+  d: {model: m, gpu: h100-sxm, replicas: 3, role: decode, link: {bandwidth_gbps: 25, latency_s: 1e-4, lanes: 2}}
+  a: {model: m, gpu: h100-sxm, replicas: 1, role: answer}
+routing:
+  chat: [{path: [p, d]}]
+  maths: [{path: [p, d, a]}]
+"""
+
+
+def test_pools_in_a_row_are_read():
+    fleet = read_fleet(ROW)
+    assert [fleet.pools[name].role for name in fleet.routing["maths"][0].path] == ["prefill", "decode", "answer"]
+    link = fleet.pools["d"].link
+    assert link is not None and (link.bandwidth_gbps, link.latency_s, link.lanes) == (25.0, 1e-4, 2)
+
+
+@pytest.mark.parametrize("path", ["[d, p]", "[p]", "[p, a]", "[d]", "[p, p, d]", "[p, d, a, a]"])
+def test_stages_follow_each_other_in_one_order(path):
+    found = told(ROW.replace("[p, d]}", f"{path}}}"))
+    assert any("routing.chat[0].path: pools do not follow each other" in text for text in found)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ("bandwidth_gbps: 25", "bandwidth_gbps: 0", "pools.d.link.bandwidth_gbps: must be greater than 0 (got 0)"),
+        ("latency_s: 1e-4", "latency_s: -1", "pools.d.link.latency_s: must be at least 0 (got -1)"),
+        ("lanes: 2", "lanes: 0", "pools.d.link.lanes: must be at least 1 (got 0)"),
+        ("lanes: 2", "lane: 2", "pools.d.link: unknown key 'lane'; did you mean 'lanes'?"),
+    ],
+)
+def test_a_link_is_checked(old, new, expected):
+    assert any(expected in text for text in told(ROW.replace(old, new)))

@@ -112,7 +112,7 @@ def test_a_scenario_is_frozen_and_travels_between_processes():
         ({"engine__gpu_memory_utilization": 0}, "engine.gpu_memory_utilization: must be greater than 0 (got 0)"),
         ({"engine__watermark": 1}, "engine.watermark: must be less than 1 (got 1)"),
         ({"engine__max_num_seqs": 0}, "engine.max_num_seqs: must be at least 1 (got 0)"),
-        ({"engine__router": "jqs"}, "engine.router: must be random or jsq (got 'jqs'); did you mean 'jsq'?"),
+        ({"engine__router": "jqs"}, "engine.router: must be random, round_robin or jsq (got 'jqs'); did you mean 'jsq'?"),
         ({"layouts__tp": 8}, "layouts.tp: must be auto or a list (got 8); write [8]"),
         ({"layouts__tp": [2, 2]}, "layouts.tp: lists 2 twice"),
         ({"layouts__tp": [0]}, "layouts.tp[0]: must be at least 1 (got 0)"),

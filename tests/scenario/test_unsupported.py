@@ -11,10 +11,6 @@ from qmodel.scenario.unsupported import SCENARIO_UNSUPPORTED
 from tests.scenario.examples import small
 
 PROFILE = {"model": "m", "gpu": "g", "max_rate_rps": {"chat": 3.1}}
-FIRST_CHUNK = (
-    "not supported yet: first-chunk admission (its evictions and recomputation need a measured factor to be "
-    "predicted) (got 'first_chunk'); use full_prompt or no_evict"
-)
 
 
 @pytest.mark.parametrize(
@@ -24,12 +20,9 @@ FIRST_CHUNK = (
          "classes.chat.batch: not supported yet: batches with a deadline; state a rate and a completion target"),
         ({"classes__chat__models": {"a": {"quality": 0.8}}, "classes__chat__model": None},
          "classes.chat.models: not supported yet: a choice between models; state one model"),
-        ({"classes__chat__priority": 2},
-         "classes.chat.priority: not supported yet: priorities other than 0 (got 2); "
-         "classes are served first come, first served"),
-        ({"classes__chat__rate_rps": None, "classes__chat__arrivals": {"rate_rps": 3, "scv": 4}},
-         "classes.chat.arrivals.scv: not supported yet: renewal arrivals; "
-         "write rate_rps: <requests per second>, which is Poisson"),
+        ({"classes__chat__rate_rps": None, "classes__chat__arrivals": {"rate_rps": 3, "profile": [1, 2]}},
+         "classes.chat.arrivals.profile: not supported yet: rates by the hour; "
+         "plan the busiest hour: write rate_rps: <requests per second>, which is Poisson"),
         ({"classes__chat__patience_s": 3}, "classes.chat.patience_s: not supported yet: requests that give up"),
         ({"classes__chat__engine": {"router": "jsq"}},
          "classes.chat.engine: not supported yet: engine settings by class; "
@@ -37,11 +30,9 @@ FIRST_CHUNK = (
         ({"fleet__budget_usd_per_hour": 3}, "fleet.budget_usd_per_hour: not supported yet: a limit on cost"),
         ({"fleet__gpus": {"h100-sxm": {"billing": "per_node"}}},
          "fleet.gpus.h100-sxm.billing: not supported yet: paying for whole nodes (got 'per_node'); use per_gpu"),
-        ({"engine__admission": "first_chunk"}, f"engine.admission: {FIRST_CHUNK}"),
-        ({"fleet__gpus": {"h100-sxm": {"engine": {"admission": "first_chunk"}}}},
-         f"fleet.gpus.h100-sxm.engine.admission: {FIRST_CHUNK}"),
-        ({"engine__router": "round_robin"},
-         "engine.router: not supported yet: other ways to spread requests (got 'round_robin'); use random or jsq"),
+        ({"engine__router": "prefix_aware"},
+         "engine.router: not supported yet: requests sent where their prefix is (got 'prefix_aware'); "
+         "use random, round_robin or jsq"),
         ({"layouts__cp": [1, 2]},
          "layouts.cp: not supported yet: context parallelism (got [1, 2]); use cp: [1]"),
         ({"layouts__disaggregate": True},

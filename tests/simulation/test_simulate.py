@@ -9,10 +9,13 @@ import numpy as np
 import pytest
 
 import qmodel as qm
+from qmodel.problem import bind
 from qmodel.simulation import simulate_pool, table_from_arrays
 from qmodel.simulation.length_buckets import alone_s
+from qmodel.simulation.pool_runs import Demand, table_of
 from qmodel.types import Fleet, Layout, Pool, Replica, StepLaw
 from qmodel.types import Path as FleetPath
+from qmodel.workload.arrival_processes import Batches
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
 
@@ -284,3 +287,42 @@ def test_long_reasoning_needs_seven_replicas(replicas: int, missed: bool) -> Non
     pools = {name: replace(pool, replicas=replicas) for name, pool in plan.fleet.pools.items()}
     found = qm.simulate(SCENARIOS / "peers" / "p2.yaml", replace(plan.fleet, pools=pools))
     assert found.missed == missed
+
+
+def stated(cls: dict[str, object], **arrivals: object) -> dict[str, object]:
+    """The class with another shape of arrivals at the same rate."""
+    others = {key: value for key, value in cls.items() if key != "rate_rps"}
+    return {**others, "arrivals": {"rate_rps": cls["rate_rps"], **arrivals}}
+
+
+def test_stated_arrivals_are_drawn_and_poisson_on_request() -> None:
+    swings = {"peak_to_mean": 3, "mean_peak_s": 20, "mean_base_s": 80}
+    bursty = scenario(chat=stated(chat(), mmpp=swings))
+    waits = [
+        next(row.simulated_s for row in found.latency if (row.metric, row.stat) == ("ttft", "p99"))
+        for found in (
+            qm.simulate(bursty, fleet({"p": (1, 1.0)}), requests=4000),
+            qm.simulate(bursty, fleet({"p": (1, 1.0)}), requests=4000, arrivals="poisson"),
+        )
+    ]
+    assert waits[0] is not None and waits[1] is not None and waits[0] > 1.2 * waits[1]
+
+
+def test_replications_of_stated_arrivals_differ_and_pools_share_one_stream() -> None:
+    instance = bind(qm.load_scenario(scenario(chat=stated(chat(), batch_size=4))))
+    demand = Demand(
+        classes=instance.classes,
+        fleet=fleet({"p": (1, 0.25), "q": (1, 0.75)}),
+        recorded={},
+        replay=True,
+        processes={"chat": Batches.geometric(4.0)},
+    )
+
+    def times(path: str, replication: int) -> np.ndarray:
+        return table_of(demand, path, np.random.default_rng(7), 100.0, (1, 0, replication)).arrival_s
+
+    parts = [times(path, 0) for path in ("p", "q")]
+    whole = np.sort(np.concatenate(parts))
+    assert np.intersect1d(*parts).size > 0  # batches are split request by request
+    assert whole.size == pytest.approx(800, rel=0.3)
+    assert not np.array_equal(parts[0], times("p", 1))

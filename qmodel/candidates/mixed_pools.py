@@ -1,0 +1,196 @@
+"""What pools carry of several classes at once: the frontier along rays, refined where a search looks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from qmodel.candidates.enumeration import Candidate
+from qmodel.candidates.fans import Fan, corners
+from qmodel.candidates.frontiers import frontier, frontier_between
+from qmodel.types import FloatArray, IntArray, RequestClass
+
+__all__ = ["Blend", "SharedPool", "shared_pools"]
+
+_ALL_COUNTS = 12  # up to here every count is looked at; beyond, a spread of counts
+_STEPS = (0.25, 0.5, 0.75)  # between the two rays of a cell of two classes
+_MOST_FOR_CORNERS = 4  # classes; beyond, corners are too many to help
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Blend:
+    """A pool with its count, and points between which any mix may be chosen.
+
+    Attributes:
+        points: share of each class's demand that the pool carries, one point a row, shape (P, K).
+        names: of the classes.
+    """
+
+    candidate: Candidate
+    replicas: int
+    points: FloatArray
+    names: tuple[str, ...]
+
+    @property
+    def cost_usd_per_hour(self) -> float:
+        """Of the whole pool."""
+        return self.candidate.cost_usd_per_hour * self.replicas
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of the whole pool."""
+        return self.candidate.layout.gpus * self.replicas
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class SharedPool:
+    """A pool that several classes share, with its count.
+
+    Attributes:
+        replicas: its count; with random routing always 1, since pools add up.
+        classes: of one model, shape (K,).
+        fan: mixes looked at.
+        low, high: multiples of each ray that are carried, and that are not, shape (R,).
+        stands_for_all: whether, in the relaxation, replicas that carry what each carries here stand for pools of every
+            count.
+    """
+
+    candidate: Candidate
+    replicas: int
+    classes: tuple[RequestClass, ...]
+    fan: Fan
+    low: FloatArray
+    high: FloatArray
+    stands_for_all: bool
+
+    def blends(self) -> Iterator[Blend]:
+        """One for each cell; a cell with fewer than two rays that are carried is left out."""
+        points = self.low[:, None] * self.fan.rays
+        names = tuple(item.name for item in self.classes)
+        for cell in self.fan.cells.tolist():
+            carried = [place for place in cell if self.low[place] > 0.0]
+            if len(carried) > 1:
+                yield Blend(candidate=self.candidate, replicas=self.replicas, points=points[carried], names=names)
+
+    def outside(self) -> FloatArray | None:
+        """Corners of what the pool may carry at most, shape (Q, K); None where there would be too many."""
+        size = len(self.classes)
+        if size > _MOST_FOR_CORNERS:
+            return None
+        points = self.high[:, None] * self.fan.rays
+        found = corners(points[size:], points[:size].diagonal())
+        return found / self.replicas if self.stands_for_all else found
+
+    def refined(self, mixes: Sequence[FloatArray]) -> SharedPool:
+        """The same with the frontier along more rays; itself where they are known.
+
+        A cell in which a mix lies is cut there and at even steps, so that few looks settle what the cell can carry.
+
+        Args:
+            mixes: class shares, each of shape (K,).
+        """
+        pool = self
+        for mix in mixes:
+            ends = pool.high[pool.fan.holding(mix), None] * pool.fan.rays[pool.fan.holding(mix)]
+            pool = pool._looked_at(mix)
+            for step in _STEPS if len(self.classes) == 2 else ():
+                pool = pool._looked_at((1.0 - step) * ends[0] + step * ends[1])
+        return pool
+
+    def _looked_at(self, mix: FloatArray) -> SharedPool:
+        """The same with one ray more; what its neighbours carry says where to look."""
+        fan = self.fan.split(mix)
+        if fan is self.fan:
+            return self
+        ray = fan.rays[-1]
+        cell = self.fan.holding(ray)
+        ends = self.low[cell, None] * self.fan.rays[cell]
+        chord = 1.0 / np.linalg.solve(ends.T, ray).sum() if np.all(self.low[cell] > 0.0) else 0.0
+        points = self.high[:, None] * self.fan.rays
+        with np.errstate(divide="ignore"):
+            beyond = np.where(points > 0.0, points / ray, 0.0).max(axis=1).min()
+        mix_classes = [item.part(part) for item, part in zip(self.classes, ray.tolist(), strict=True) if part > 0.0]
+        if chord > 0.0:
+            low, high = frontier_between(self.candidate, mix_classes, self.replicas, chord, float(beyond))
+        else:
+            low, high = (float(x[0]) for x in _along(ray, [self.candidate], self.classes, np.array([self.replicas])))
+        return replace(self, fan=fan, low=np.append(self.low, low), high=np.append(self.high, high))
+
+
+def shared_pools(
+    candidates: Sequence[Candidate],
+    classes: Sequence[RequestClass],
+    positions: Sequence[int],
+    budget_usd_per_hour: float,
+) -> dict[int, tuple[SharedPool, ...]]:
+    """Shared pools of some candidates, by position, with each class alone and all in proportion to demand.
+
+    Args:
+        candidates: of one model.
+        classes: of that model, at least two.
+        positions: which candidates.
+        budget_usd_per_hour: no pool that costs more is worth having.
+    """
+    fan = Fan.start(len(classes))
+    able = [candidates[position] for position in positions]
+    if not able:
+        return {}
+    single = _table(fan, able, classes, np.ones(len(able), dtype=int))
+    whole = single[0][:, -1]  # carried of all classes together by one replica
+    found = {}
+    for row, (position, item) in enumerate(zip(positions, able, strict=True)):
+        most = _most(item, budget_usd_per_hour)
+        if whole[row] > 0.0:
+            most = min(most, int(np.ceil(1.0 / whole[row])))
+        counts, complete = _counts(item, most)
+        low, high = single[0][row : row + 1], single[1][row : row + 1]
+        if counts.size > 1:
+            more = _table(fan, [item] * (counts.size - 1), classes, counts[1:])
+            low, high = np.vstack([low, more[0]]), np.vstack([high, more[1]])
+        found[position] = tuple(
+            SharedPool(
+                candidate=item,
+                replicas=count,
+                classes=tuple(classes),
+                fan=fan,
+                low=low[place],
+                high=high[place],
+                stands_for_all=not complete and place == counts.size - 1,
+            )
+            for place, count in enumerate(counts.tolist())
+        )
+    return found
+
+
+def _table(
+    fan: Fan, candidates: Sequence[Candidate], classes: Sequence[RequestClass], counts: IntArray
+) -> tuple[FloatArray, FloatArray]:
+    """Carried and not carried multiples of every ray, shapes (C, R)."""
+    columns = [_along(ray, candidates, classes, counts) for ray in fan.rays]
+    return np.column_stack([low for low, _ in columns]), np.column_stack([high for _, high in columns])
+
+
+def _along(
+    ray: FloatArray, candidates: Sequence[Candidate], classes: Sequence[RequestClass], counts: IntArray
+) -> tuple[FloatArray, FloatArray]:
+    """The frontier along one ray, shapes (C,)."""
+    mix = [item.part(part) for item, part in zip(classes, ray.tolist(), strict=True) if part > 0.0]
+    found = frontier(candidates, mix, counts)
+    return found.low, found.high
+
+
+def _most(item: Candidate, budget_usd_per_hour: float) -> int:
+    paid = budget_usd_per_hour / item.cost_usd_per_hour * (1.0 + 1e-9)
+    return max(min(item.max_replicas, int(paid) if np.isfinite(paid) else item.max_replicas), 1)
+
+
+def _counts(item: Candidate, most: int) -> tuple[IntArray, bool]:
+    """Counts to look at, and whether they are all that matter."""
+    if item.router == "random":
+        return np.array([1]), True
+    if most <= _ALL_COUNTS:
+        return np.arange(1, most + 1), True
+    spread = np.round(np.geomspace(_ALL_COUNTS, most, 5)).astype(int)
+    return np.unique(np.concatenate([[1, 2, 3, 4, 6, 8, 10], spread])), False

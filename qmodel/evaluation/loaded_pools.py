@@ -1,0 +1,168 @@
+"""Pools and rows of pools under multiples of the demand: where the first target is missed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from qmodel.evaluation.assessment import slo_ratios
+from qmodel.evaluation.path_predictions import FleetPredictions, PoolCase, predict_paths
+from qmodel.problem import Instance, at_confidence
+from qmodel.queueing import utilisation
+from qmodel.types import Fleet, FloatArray, RequestClass, Slo, Stream
+
+__all__ = ["LoadedPool", "LoadedRow", "loaded_parts"]
+
+_BISECTIONS = 24
+_ROW_BISECTIONS = 14
+_LEAST_LOAD = 1e-6  # of the largest stable one: a target missed there is missed at any load
+
+
+def loaded_parts(instance: Instance, fleet: Fleet, cases: Mapping[str, PoolCase]) -> list[LoadedPool | LoadedRow]:
+    """The parts of a fleet that share no pool: unified pools one by one, and pools joined by paths together."""
+    parts: list[LoadedPool | LoadedRow] = []
+    for names in fleet.joined_pools:
+        part = (
+            LoadedPool(instance, fleet, cases[names[0]])
+            if fleet.pools[names[0]].role == "unified"
+            else LoadedRow(instance, fleet, {name: cases[name] for name in names})
+        )
+        if part.classes:
+            parts.append(part)
+    return parts
+
+
+class LoadedPool:
+    """One unified pool under a multiple of its share of the demand."""
+
+    def __init__(self, instance: Instance, fleet: Fleet, case: PoolCase) -> None:
+        self.name = case.pool.name
+        self.count = case.pool.replicas
+        self.router = case.router
+        self.replica = at_confidence(case.replica, instance.policy.confidence)
+        parts = [
+            (item, sum(path.share for path in fleet.routing[item.name] if path.pools == (self.name,)))
+            for item in instance.classes.values()
+        ]
+        self.classes: list[RequestClass] = [item for item, share in parts if share > 0]
+        self.shares: list[float] = [share for _, share in parts if share > 0]
+
+    @property
+    def targets(self) -> list[tuple[str, Slo, str]]:
+        """Class, target and place of each column of :meth:`ratios`."""
+        return [(item.name, slo, self.name) for item in self.classes for slo in item.slos]
+
+    def ratios(self, factors: Sequence[float]) -> FloatArray:
+        """Prediction over target at several multiples, made monotone over them, shape (F, W)."""
+        many = len(factors)
+        raw = slo_ratios(
+            [self.replica] * many, self.classes, self.shares, [self.count] * many, list(factors), self.router
+        )
+        return np.asarray(np.maximum.accumulate(raw, axis=0))
+
+    def utilisations(self, factors: Sequence[float]) -> list[float]:
+        """Offered over largest stable load at several multiples."""
+        streams: list[Stream] = [item.stream(share) for item, share in zip(self.classes, self.shares, strict=True)]
+        many = len(factors)
+        found = utilisation([self.replica] * many, streams, np.array([self.count] * many), np.asarray(factors))
+        return [float(value) for value in found]
+
+    def limit(self) -> float:
+        """The largest multiple at which every target holds, 0 where none does."""
+        at_one = self.utilisations([1.0])[0]
+        high = 1.0 / at_one if at_one > 0 else np.inf
+        low = 0.0
+        if not np.isfinite(high) or self.ratios([1e-6 * high]).max() > 1.0:
+            return 0.0
+        for _ in range(_BISECTIONS // 3):
+            grid = np.linspace(low, high, 9)[1:-1]
+            met = (self.ratios(grid.tolist()) <= 1.0).all(axis=1)
+            good = int(np.argmin(met)) if not met.all() else met.size
+            low, high = (grid[good - 1] if good else low), (grid[good] if good < met.size else high)
+        return float(low)
+
+    def binding(self, factor: float) -> str:
+        """What is missed most at a multiple."""
+        ratios = self.ratios([factor])[0]
+        if not np.isfinite(ratios).all():
+            return f"{self.name} is not stable beyond this load"
+        name, slo, place = self.targets[int(np.argmax(ratios))]
+        return f"{name} {slo.key} in {place}"
+
+
+class LoadedRow:
+    """Pools joined by paths of several pools, under a multiple of the demand."""
+
+    def __init__(self, instance: Instance, fleet: Fleet, cases: Mapping[str, PoolCase]) -> None:
+        self._level = "p90" if instance.policy.confidence == "p90" else "nominal"
+        self._cases = cases
+        routing = {
+            name: tuple(path for path in paths if path.pools[0] in cases) for name, paths in fleet.routing.items()
+        }
+        self._fleet = Fleet(pools={name: case.pool for name, case in cases.items()}, routing=routing)
+        self.classes: list[RequestClass] = [item for item in instance.classes.values() if routing.get(item.name)]
+        self._known: dict[float, FleetPredictions] = {}
+
+    @property
+    def targets(self) -> list[tuple[str, Slo, str]]:
+        """Class, target and path of each column of :meth:`ratios`."""
+        return [
+            (item.name, slo, path.label)
+            for item in self.classes
+            for path in self._fleet.routing[item.name]
+            for slo in item.slos
+        ]
+
+    def ratios(self, factors: Sequence[float]) -> FloatArray:
+        """Prediction over target at several multiples, made monotone over them, shape (F, W)."""
+        return np.asarray(np.maximum.accumulate([self._ratios(factor) for factor in factors], axis=0))
+
+    def utilisations(self, factors: Sequence[float]) -> list[float]:
+        """Of the busiest pool or link at several multiples."""
+        found = []
+        for factor in factors:
+            at = self._at(factor)
+            found.append(max(item.utilisation for item in (*at.pools.values(), *at.links.values())))
+        return found
+
+    def limit(self) -> float:
+        """The largest multiple at which every target holds, 0 where none does."""
+        high = 1.0 / self.utilisations([1.0])[0]
+        low = _LEAST_LOAD * high
+        if not np.isfinite(high) or self._ratios(low).max() > 1.0:
+            return 0.0
+        for _ in range(_ROW_BISECTIONS):
+            middle = (low + high) / 2.0
+            if self._ratios(middle).max() <= 1.0:
+                low = middle
+            else:
+                high = middle
+        return float(low)
+
+    def binding(self, factor: float) -> str:
+        """What is missed most at a multiple."""
+        at = self._at(factor)
+        for name, item in (*at.pools.items(), *((f"the link into {name}", link) for name, link in at.links.items())):
+            if item.overload is not None:
+                return f"{name} is not stable beyond this load"
+        name, slo, place = self.targets[int(np.argmax(self._ratios(factor)))]
+        return f"{name} {slo.key} in {place}"
+
+    def _ratios(self, factor: float) -> FloatArray:
+        at = self._at(factor)
+        values = []
+        for item in self.classes:
+            for path in self._fleet.routing[item.name]:
+                found = at.paths[item.name, path.pools]
+                for slo in item.slos:
+                    metric = None if found is None else found.metric(slo.metric)
+                    value = np.inf if metric is None else metric.mean if slo.p is None else metric.quantile(slo.p)
+                    values.append(value / slo.target_s)
+        return np.asarray(values)
+
+    def _at(self, factor: float) -> FleetPredictions:
+        if factor not in self._known:
+            classes = {item.name: item.part(factor) for item in self.classes}
+            self._known[factor] = predict_paths(classes, self._cases, self._fleet, level=self._level)
+        return self._known[factor]
