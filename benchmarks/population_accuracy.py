@@ -14,7 +14,7 @@ from itertools import pairwise
 import numpy as np
 
 from qmodel.queueing import Replica, StepLaw, batch_with_online, closed_batch, impatient_pool, pool, utilisation
-from qmodel.queueing.output_ranges import alone_s
+from qmodel.queueing.replica.output_ranges import alone_s
 from qmodel.simulation import EnginePolicy, RequestLog, draw_requests, simulate_pool, table_from_arrays
 from qmodel.types import FloatArray, Law, Lengths, Router, Stream
 from qmodel.workload import lognormal_law

@@ -16,9 +16,9 @@ import pandas as pd
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from qmodel.queueing import Moments, PhaseType, StepLaw, closed_batch, closed_loop, erlang_c, mgc
-from qmodel.queueing.deterministic_service import solve_constant_service
-from qmodel.queueing.qbd import solve_phase_queue
-from qmodel.queueing.residuals import curve_of_atoms
+from qmodel.queueing.servers.deterministic_service import solve_constant_service
+from qmodel.queueing.servers.qbd import solve_phase_queue
+from qmodel.queueing.servers.residuals import curve_of_atoms
 from qmodel.types import Law, Lengths, Replica
 from tests.queueing.reference_queues import reference_cells, relative_errors, simulated_cells, simulated_errors
 

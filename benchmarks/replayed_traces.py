@@ -159,8 +159,8 @@ LIMITS = [
     "  model do not show.",
     "* The burst is measured in the trace that is then replayed. Another hour of the same service has another one.",
     "* A recording shows nothing of changes slower than about a fifth of its length.",
-    "* On-and-off traffic (Azure code: twelve idle minutes in an hour) has more levels than the two that the model gives",
-    "  each component, so its percentiles stay too low.",
+    "* On-and-off traffic (Azure code: twelve idle minutes in an hour) has more levels than the model gives a",
+    "  component, so its percentiles stay too low.",
     "* The Mooncake trace was sampled from a larger service; its prefix cache hits are left out.",
 ]
 

@@ -16,7 +16,7 @@ from dataclasses import asdict
 import numpy as np
 
 from qmodel.queueing import pool
-from qmodel.queueing.work import pooled_work
+from qmodel.queueing.replica.work import pooled_work
 from qmodel.simulation import draw_requests, simulate_pool
 from qmodel.types import FloatArray, Replica, Stream
 from tests.queueing.memory_cells import CELLS, STATS, Cell, MemoryRun, memory_runs

@@ -9,25 +9,25 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from qmodel.queueing.batch_company import SharedBatch, batch_with_online
-    from qmodel.queueing.closed_batches import ClosedBatch, closed_batch
-    from qmodel.queueing.erlang import erlang_b, erlang_c
-    from qmodel.queueing.fixed_population import ClosedLoop, closed_loop, resident_cap
-    from qmodel.queueing.general_arrivals import ggc
-    from qmodel.queueing.measured_arrivals import measured_burst
-    from qmodel.queueing.multiserver import Moments, QueueResult, mgc
-    from qmodel.queueing.offered_load import modified_offered_load
-    from qmodel.queueing.patience import ImpatientPool, impatient_pool
-    from qmodel.queueing.peakedness import burst_peakedness
-    from qmodel.queueing.phase_type import PhaseType
-    from qmodel.queueing.pools import pool, pool_metrics, utilisation
-    from qmodel.queueing.predictions import ClassPrediction, PoolPrediction, Prediction
-    from qmodel.queueing.priority_classes import PriorityResult, priority
-    from qmodel.queueing.recorded_windows import RecordedDemand, recorded_demand
-    from qmodel.queueing.reserved_share import ReservedResult, reserved
-    from qmodel.queueing.size_order import ShortestFirst, shortest_first
-    from qmodel.queueing.stages_row import AnswerStage, DecodeStage, PrefillStage, StagesPrediction, stages
-    from qmodel.queueing.time_varying_queue import TimeVaryingResult, time_varying
+    from qmodel.queueing.arrivals.general_arrivals import ggc
+    from qmodel.queueing.arrivals.measured_arrivals import measured_burst
+    from qmodel.queueing.arrivals.offered_load import modified_offered_load
+    from qmodel.queueing.arrivals.peakedness import burst_peakedness
+    from qmodel.queueing.arrivals.recorded_windows import RecordedDemand, recorded_demand
+    from qmodel.queueing.arrivals.time_varying_queue import TimeVaryingResult, time_varying
+    from qmodel.queueing.disciplines.priority_classes import PriorityResult, priority
+    from qmodel.queueing.disciplines.reserved_share import ReservedResult, reserved
+    from qmodel.queueing.disciplines.size_order import ShortestFirst, shortest_first
+    from qmodel.queueing.populations.batch_company import SharedBatch, batch_with_online
+    from qmodel.queueing.populations.closed_batches import ClosedBatch, closed_batch
+    from qmodel.queueing.populations.fixed_population import ClosedLoop, closed_loop, resident_cap
+    from qmodel.queueing.replica.patience import ImpatientPool, impatient_pool
+    from qmodel.queueing.replica.pools import pool, pool_metrics, utilisation
+    from qmodel.queueing.replica.predictions import ClassPrediction, PoolPrediction, Prediction
+    from qmodel.queueing.servers.erlang import erlang_b, erlang_c
+    from qmodel.queueing.servers.multiserver import Moments, QueueResult, mgc
+    from qmodel.queueing.servers.phase_type import PhaseType
+    from qmodel.queueing.tandem.row import AnswerStage, DecodeStage, PrefillStage, StagesPrediction, stages
     from qmodel.types import Replica, StepLaw
 
 __all__ = [
@@ -76,48 +76,48 @@ __all__ = [
 ]
 
 _HOME = {
-    "impatient_pool": "qmodel.queueing.patience",
-    "ImpatientPool": "qmodel.queueing.patience",
-    "batch_with_online": "qmodel.queueing.batch_company",
-    "SharedBatch": "qmodel.queueing.batch_company",
-    "PhaseType": "qmodel.queueing.phase_type",
-    "AnswerStage": "qmodel.queueing.stages_row",
-    "DecodeStage": "qmodel.queueing.stages_row",
-    "PrefillStage": "qmodel.queueing.stages_row",
-    "StagesPrediction": "qmodel.queueing.stages_row",
-    "stages": "qmodel.queueing.stages_row",
-    "ClosedBatch": "qmodel.queueing.closed_batches",
-    "ClosedLoop": "qmodel.queueing.fixed_population",
-    "Moments": "qmodel.queueing.multiserver",
-    "ClassPrediction": "qmodel.queueing.predictions",
-    "PoolPrediction": "qmodel.queueing.predictions",
-    "Prediction": "qmodel.queueing.predictions",
-    "PriorityResult": "qmodel.queueing.priority_classes",
-    "ReservedResult": "qmodel.queueing.reserved_share",
-    "ShortestFirst": "qmodel.queueing.size_order",
-    "priority": "qmodel.queueing.priority_classes",
-    "reserved": "qmodel.queueing.reserved_share",
-    "shortest_first": "qmodel.queueing.size_order",
-    "QueueResult": "qmodel.queueing.multiserver",
+    "impatient_pool": "qmodel.queueing.replica.patience",
+    "ImpatientPool": "qmodel.queueing.replica.patience",
+    "batch_with_online": "qmodel.queueing.populations.batch_company",
+    "SharedBatch": "qmodel.queueing.populations.batch_company",
+    "PhaseType": "qmodel.queueing.servers.phase_type",
+    "AnswerStage": "qmodel.queueing.tandem.row",
+    "DecodeStage": "qmodel.queueing.tandem.row",
+    "PrefillStage": "qmodel.queueing.tandem.row",
+    "StagesPrediction": "qmodel.queueing.tandem.row",
+    "stages": "qmodel.queueing.tandem.row",
+    "ClosedBatch": "qmodel.queueing.populations.closed_batches",
+    "ClosedLoop": "qmodel.queueing.populations.fixed_population",
+    "Moments": "qmodel.queueing.servers.multiserver",
+    "ClassPrediction": "qmodel.queueing.replica.predictions",
+    "PoolPrediction": "qmodel.queueing.replica.predictions",
+    "Prediction": "qmodel.queueing.replica.predictions",
+    "PriorityResult": "qmodel.queueing.disciplines.priority_classes",
+    "ReservedResult": "qmodel.queueing.disciplines.reserved_share",
+    "ShortestFirst": "qmodel.queueing.disciplines.size_order",
+    "priority": "qmodel.queueing.disciplines.priority_classes",
+    "reserved": "qmodel.queueing.disciplines.reserved_share",
+    "shortest_first": "qmodel.queueing.disciplines.size_order",
+    "QueueResult": "qmodel.queueing.servers.multiserver",
     "Replica": "qmodel.types",
     "StepLaw": "qmodel.types",
-    "closed_batch": "qmodel.queueing.closed_batches",
-    "closed_loop": "qmodel.queueing.fixed_population",
-    "erlang_b": "qmodel.queueing.erlang",
-    "erlang_c": "qmodel.queueing.erlang",
-    "mgc": "qmodel.queueing.multiserver",
-    "pool": "qmodel.queueing.pools",
-    "pool_metrics": "qmodel.queueing.pools",
-    "resident_cap": "qmodel.queueing.fixed_population",
-    "utilisation": "qmodel.queueing.pools",
-    "ggc": "qmodel.queueing.general_arrivals",
-    "measured_burst": "qmodel.queueing.measured_arrivals",
-    "modified_offered_load": "qmodel.queueing.offered_load",
-    "burst_peakedness": "qmodel.queueing.peakedness",
-    "RecordedDemand": "qmodel.queueing.recorded_windows",
-    "recorded_demand": "qmodel.queueing.recorded_windows",
-    "TimeVaryingResult": "qmodel.queueing.time_varying_queue",
-    "time_varying": "qmodel.queueing.time_varying_queue",
+    "closed_batch": "qmodel.queueing.populations.closed_batches",
+    "closed_loop": "qmodel.queueing.populations.fixed_population",
+    "erlang_b": "qmodel.queueing.servers.erlang",
+    "erlang_c": "qmodel.queueing.servers.erlang",
+    "mgc": "qmodel.queueing.servers.multiserver",
+    "pool": "qmodel.queueing.replica.pools",
+    "pool_metrics": "qmodel.queueing.replica.pools",
+    "resident_cap": "qmodel.queueing.populations.fixed_population",
+    "utilisation": "qmodel.queueing.replica.pools",
+    "ggc": "qmodel.queueing.arrivals.general_arrivals",
+    "measured_burst": "qmodel.queueing.arrivals.measured_arrivals",
+    "modified_offered_load": "qmodel.queueing.arrivals.offered_load",
+    "burst_peakedness": "qmodel.queueing.arrivals.peakedness",
+    "RecordedDemand": "qmodel.queueing.arrivals.recorded_windows",
+    "recorded_demand": "qmodel.queueing.arrivals.recorded_windows",
+    "TimeVaryingResult": "qmodel.queueing.arrivals.time_varying_queue",
+    "time_varying": "qmodel.queueing.arrivals.time_varying_queue",
 }
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from scipy import optimize, special
 
-from qmodel.queueing.multiserver import Moments, mgc
+from qmodel.queueing.servers.multiserver import Moments, mgc
 from qmodel.types import Law
 from tests.queueing.service_laws import service_law
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from qmodel.queueing import Moments
-from qmodel.queueing.bursty_chain import JointLaw, joint_law
-from qmodel.queueing.bursty_phases import Phases
-from qmodel.queueing.peakedness import burst_peakedness
+from qmodel.queueing.arrivals.peakedness import burst_peakedness
+from qmodel.queueing.bursts.phase_chain import JointLaw, joint_law
+from qmodel.queueing.bursts.phases import Phases
 from qmodel.types import FloatArray
 from qmodel.types.arrivals import Burst
 
@@ -22,6 +22,7 @@ def two_phases(high: float, low: float, share: float, decay_per_s: float) -> Pha
         prompt_factor=factor,
         share=np.array([[share, 1.0 - share]]),
         switching=switching[None],
+        levels=(2,),
         decay_per_s=np.array([decay_per_s]),
         by_class=np.array([[[share * high, (1.0 - share) * low]]]),
         noise=np.ones(1),
@@ -93,6 +94,7 @@ def test_four_phases_solve_the_balance_equations() -> None:
         prompt_factor=factor,
         share=share,
         switching=switching[None],
+        levels=(2, 2),
         decay_per_s=np.array([0.02, 2.0]),
         by_class=(share * factor)[None],
         noise=np.ones(1),
@@ -123,6 +125,7 @@ def test_scatter_scales_states_as_hayward_does() -> None:
         prompt_factor=np.ones((1, 1)),
         share=np.ones((1, 1)),
         switching=np.zeros((1, 1, 1)),
+        levels=(),
         decay_per_s=np.zeros(0),
         by_class=np.ones((1, 1, 1)),
         noise=np.array([3.0]),

@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from qmodel.queueing import pool, pool_metrics
-from qmodel.queueing.bursty_mixture import over_phases
-from qmodel.queueing.bursty_phases import burst_components, rate_phases
-from qmodel.queueing.bursty_requests import request_burst
-from qmodel.queueing.percentiles import GridLaw, KernelLaw
-from qmodel.queueing.work import pooled_work
+from qmodel.queueing.bursts.phase_mixture import over_phases
+from qmodel.queueing.bursts.phases import burst_components, rate_phases
+from qmodel.queueing.bursts.request_bursts import request_burst
+from qmodel.queueing.replica.percentiles import GridLaw, KernelLaw
+from qmodel.queueing.replica.work import pooled_work
 from qmodel.simulation import simulate_pool, table_from_arrays
 from qmodel.types import Law, Lengths, Metric, Replica, Router, Stream
 from qmodel.types.arrivals import Burst

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from qmodel.queueing import erlang_c, pool
-from qmodel.queueing.chain import full_budget_batch, occupancy, prompt_rate_rps, top_rate_rps
-from qmodel.queueing.kv_limited import memory_limit
-from qmodel.queueing.work import Work, pooled_work
+from qmodel.queueing.replica.chain import full_budget_batch, occupancy, prompt_rate_rps, top_rate_rps
+from qmodel.queueing.replica.kv_limited import memory_limit
+from qmodel.queueing.replica.work import Work, pooled_work
 from qmodel.types import FloatArray, Law, Lengths, Replica, StepLaw, Stream
 from tests.queueing.llm_cases import chat_8b, linear, small
 

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from qmodel.queueing import Replica, StepLaw, batch_with_online, closed_batch
-from qmodel.queueing.finish_times import pooled_law
-from qmodel.queueing.interleaving import dealt_lengths
+from qmodel.queueing.populations.finish_times import pooled_law
+from qmodel.queueing.populations.interleaving import dealt_lengths
 from qmodel.simulation import EnginePolicy, simulate_pool, table_from_arrays
 from qmodel.types import FloatArray, Law, Lengths, Stream
 from qmodel.workload import lognormal_law

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from qmodel.queueing import Moments, erlang_c, mgc
-from qmodel.queueing.deterministic_service import solve_constant_service
+from qmodel.queueing.servers.deterministic_service import solve_constant_service
 from qmodel.types import Law
 from tests.queueing.reference_queues import reference_cells
 

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from qmodel.queueing import Replica, StepLaw, closed_batch, closed_loop, resident_cap
-from qmodel.queueing.batch_engine import drain
-from qmodel.queueing.interleaving import interleaved_lengths
+from qmodel.queueing.populations.batch_engine import drain
+from qmodel.queueing.populations.interleaving import interleaved_lengths
 from qmodel.types import FloatArray, Law, Lengths
 from tests.queueing.plain_batch_engine import run_closed
 

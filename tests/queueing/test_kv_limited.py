@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis.strategies import floats, sampled_from
 
 from qmodel.queueing import pool, utilisation
-from qmodel.queueing.chain import top_rate_rps
-from qmodel.queueing.kv_limited import memory_limit, recomputed_share, sequences_running, share_blocked
-from qmodel.queueing.work import pooled_work
+from qmodel.queueing.replica.chain import top_rate_rps
+from qmodel.queueing.replica.kv_limited import memory_limit, recomputed_share, sequences_running, share_blocked
+from qmodel.queueing.replica.work import pooled_work
 from qmodel.simulation import draw_requests, simulate_pool, table_from_arrays
 from qmodel.types import Law, Lengths, Stream
 from qmodel.workload import lognormal_law

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis.strategies import floats
 
-from qmodel.queueing.memory_growth import memory_swing, walk_decay
-from qmodel.queueing.work import pooled_work
+from qmodel.queueing.replica.memory_growth import memory_swing, walk_decay
+from qmodel.queueing.replica.work import pooled_work
 from qmodel.types import Law, Lengths, Replica, StepLaw, Stream
 
 STEP = StepLaw.linear(alpha_s=0.01, beta_s=1e-4)

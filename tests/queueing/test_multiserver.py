@@ -12,9 +12,13 @@ from hypothesis import strategies as st
 from scipy import integrate
 
 from qmodel.queueing import Moments, erlang_c, mgc
-from qmodel.queueing.conditional_wait import conditional_wait_quantile, conditional_wait_scv, conditional_wait_sf
-from qmodel.queueing.halfin_whitt import halfin_whitt_weight, light_traffic_ratio, wait_ratio
-from qmodel.queueing.service_time import Service
+from qmodel.queueing.servers.conditional_wait import (
+    conditional_wait_quantile,
+    conditional_wait_scv,
+    conditional_wait_sf,
+)
+from qmodel.queueing.servers.halfin_whitt import halfin_whitt_weight, light_traffic_ratio, wait_ratio
+from qmodel.queueing.servers.service_time import Service
 from qmodel.types import Law
 from tests.queueing.reference_queues import (
     reference_cells,

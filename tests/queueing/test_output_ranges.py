@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from qmodel.queueing import ClassPrediction, Replica, StepLaw, pool
-from qmodel.queueing.output_ranges import alone_s
+from qmodel.queueing.replica.output_ranges import alone_s
 from qmodel.simulation import draw_requests, simulate_pool
 from qmodel.types import Law, Lengths, Stream
 from qmodel.workload import lognormal_law

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy import integrate, special
 
 from qmodel.queueing import Moments, burst_peakedness
-from qmodel.queueing.peakedness import residence_weight
+from qmodel.queueing.arrivals.peakedness import residence_weight
 from qmodel.types import Burst, Law
 from qmodel.workload import lognormal_law
 from qmodel.workload.arrival_processes import TwoRates

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from qmodel.queueing.percentiles import GridLaw, KernelLaw, delayed, wait_nodes
-from qmodel.queueing.work import bands
+from qmodel.queueing.replica.percentiles import GridLaw, KernelLaw, delayed, wait_nodes
+from qmodel.queueing.replica.work import bands
 
 
 def kernels(*parts: tuple[float, float, float, float]) -> KernelLaw:

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qmodel.queueing import pool
-from qmodel.queueing.prefill_pauses import overlap, spread_ratio
-from qmodel.queueing.work import Work, pooled_work
+from qmodel.queueing.replica.prefill_pauses import overlap, spread_ratio
+from qmodel.queueing.replica.work import Work, pooled_work
 from qmodel.types import Law, Lengths, Replica, StepLaw, Stream
 from qmodel.workload import lognormal_law
 from tests.queueing.slot_cells import cells

@@ -11,8 +11,8 @@ import qmodel.queueing
 
 
 def test_every_public_name_resolves_after_every_submodule_is_imported() -> None:
-    for module in pkgutil.iter_modules(qmodel.queueing.__path__):
-        importlib.import_module(f"qmodel.queueing.{module.name}")
+    for module in pkgutil.walk_packages(qmodel.queueing.__path__, "qmodel.queueing."):
+        importlib.import_module(module.name)
     for name in qmodel.queueing.__all__:
         assert callable(getattr(qmodel.queueing, name)), name
     assert set(qmodel.queueing.__all__) == set(dir(qmodel.queueing))

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from qmodel.queueing import Moments, PhaseType, erlang_c, mgc
-from qmodel.queueing.qbd import solve_phase_queue
-from qmodel.queueing.qbd_levels import state_count
+from qmodel.queueing.servers.qbd import solve_phase_queue
+from qmodel.queueing.servers.qbd_levels import state_count
 from qmodel.types import Law
 from tests.queueing.reference_queues import reference_cells
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import integrate
 
-from qmodel.queueing.competing_residuals import competitors, wait_shape
-from qmodel.queueing.residuals import MomentResiduals, curve_of_atoms, curve_of_moments
+from qmodel.queueing.servers.competing_residuals import competitors, wait_shape
+from qmodel.queueing.servers.residuals import MomentResiduals, curve_of_atoms, curve_of_moments
 from qmodel.types import Law
 
 SECONDS = Law.from_atoms(np.array([0.5, 1.0, 4.0]), np.array([0.3, 0.5, 0.2]))

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qmodel.queueing import Replica, StepLaw, pool, pool_metrics
-from qmodel.queueing.dealing import dealt
+from qmodel.queueing.replica.dealing import dealt
 from qmodel.simulation import draw_requests, simulate_pool
 from qmodel.types import Burst, Lengths, Router, Stream
 from qmodel.workload import lognormal_law

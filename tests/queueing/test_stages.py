@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from qmodel.queueing import AnswerStage, DecodeStage, PrefillStage, pool, stages
-from qmodel.queueing.kv_transfer import Feed, solve_transfer
-from qmodel.queueing.prefill_pool import solve_prefill
-from qmodel.queueing.stages_decode import solve_decode
-from qmodel.queueing.stages_delays import DelayNodes, no_delay, slices
-from qmodel.queueing.stages_parts import answer_leg, decode_leg
+from qmodel.queueing.tandem.decode_stage import solve_decode
+from qmodel.queueing.tandem.delays import DelayNodes, no_delay, slices
+from qmodel.queueing.tandem.kv_transfer import Feed, solve_transfer
+from qmodel.queueing.tandem.prefill_pool import solve_prefill
+from qmodel.queueing.tandem.stage_parts import answer_leg, decode_leg
 from qmodel.simulation import Stage, draw_requests, simulate_tandem
 from qmodel.types import KvLink, Law, Lengths, Replica, StepLaw, Stream
 from qmodel.workload import combine_reasoning, lognormal_law

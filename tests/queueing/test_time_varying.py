@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from qmodel.queueing import Moments, ggc, modified_offered_load, recorded_demand, time_varying
-from qmodel.queueing.offered_load import mean_offered_load
+from qmodel.queueing.arrivals.offered_load import mean_offered_load
 from qmodel.trace import read_trace
 from qmodel.types import Burst, Law
 from tests.queueing.slot_engine import slot_waits

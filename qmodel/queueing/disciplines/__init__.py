@@ -1,0 +1,1 @@
+"""Several classes at c servers: priorities, shortest first, reserved servers."""

@@ -1,0 +1,1 @@
+"""Fixed numbers of requests: closed loops and closed batches."""

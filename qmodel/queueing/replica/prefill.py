@@ -1,0 +1,239 @@
+"""Prompt tokens that wait at the start of a step: step lengths, colliding prompts and the step's token budget.
+
+Prompts that arrive during a step are prefilled in the next one, up to the token
+budget; the rest waits. The tokens waiting at the start of a step form a Markov
+chain, whose stationary law this module finds on a lattice. Own construction, see
+docs/theory/replica.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from qmodel.queueing.replica.chain import Occupancy, full_budget_batch
+from qmodel.queueing.replica.work import Work
+from qmodel.types import FloatArray, Law, Replica
+
+__all__ = ["CELLS", "Backlog", "ComplexArray", "backlog", "lumped", "on_lattice"]
+
+ComplexArray = npt.NDArray[np.complex128]
+
+CELLS = 80  # token lattice
+_FAR_CLUMP = 8.0  # means of a geometric clump beyond which next to none is larger
+_NODES = 10  # step lengths between an empty and a full budget
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Backlog:
+    """Prompt tokens waiting at the start of a step and the step that follows, C cases.
+
+    Attributes:
+        cell: tokens per lattice cell, shape (C,).
+        rate_rps: arrivals of one replica, shape (C,).
+        idle: share of arrivals that meet an idle replica, shape (C,).
+        tau_s: mean step time without prefill that the others meet, shape (C,).
+        budget: tokens a step has for prompts, shape (C,).
+        wave: 1 - transform of one prompt on the lattice, shape (C, F).
+        gone: transform of the prompt tokens that each of them collects, shape (C, L, F).
+        step_s: step lengths, shape (C, L); the last has a full budget and leaves tokens over.
+        window_s: time over which such a step collects arrivals, shape (C, L).
+        weight: probability that an arrival falls into it, shape (C, L).
+        left: lattice law of the tokens a full step leaves over, shape (C, cells).
+        clump: requests that come with an arrival beyond what chance brings, shape (C,); None: Poisson.
+    """
+
+    cell: FloatArray
+    rate_rps: FloatArray
+    idle: FloatArray
+    tau_s: FloatArray
+    budget: FloatArray
+    wave: ComplexArray
+    gone: ComplexArray
+    step_s: FloatArray
+    window_s: FloatArray
+    weight: FloatArray
+    left: FloatArray
+    clump: FloatArray | None = None
+
+
+def backlog(
+    replica: Replica,
+    work: Work,
+    seen: Occupancy,
+    rate_rps: FloatArray,
+    evenness: FloatArray | float = 0.0,
+    clump: FloatArray | None = None,
+) -> Backlog:
+    """Solve the step-length recursion for its stationary law.
+
+    Args:
+        replica: engine instance.
+        work: requests of all classes.
+        seen: occupancy from the chain, C cases.
+        rate_rps: arrivals at one replica, shape (C,).
+        evenness: 0 where arrivals do not depend on the step under way, towards 1 where a router sends no more
+            requests to a replica in a long step than to the others, shape (C,).
+        clump: requests that come with an arrival beyond what chance brings, shape (C,); arrivals are then batches of
+            geometric size. None: Poisson.
+    """
+    prompt = work.lengths.prompt
+    batch, tau = _met_batch(replica, work, seen)
+    budget = np.maximum(replica.max_batched_tokens - batch, 1.0)
+    reach = _reach(replica, prompt, rate_rps, tau, budget)
+    if clump is not None:
+        reach = reach + _FAR_CLUMP * np.maximum(clump, 0.0) * prompt.mean
+    cell = reach / (CELLS - 2)
+    wave = 1.0 - np.fft.rfft(on_lattice(prompt, cell), 2 * CELLS, axis=1)
+    if clump is not None:
+        wave = wave / (1.0 + clump[:, None] * wave)
+    span = np.minimum(budget, cell * (CELLS - 1))
+    steps, windows = _steps(replica, prompt, rate_rps, tau, span, evenness)
+    gone = _arrivals(rate_rps, windows, wave)
+    nodes, left = _stationary(lumped(gone), budget / cell, span / cell)
+    steps, windows, gone = (np.concatenate([item, item[:, -1:]], axis=1) for item in (steps, windows, gone))
+    weight = np.concatenate([nodes, left.sum(axis=1, keepdims=True)], axis=1) * windows  # arrivals fall into long ones
+    spare = np.zeros((cell.size, CELLS))
+    spare[:, : left.shape[1]] = left
+    spare[:, 0] += 1e-300
+    return Backlog(
+        cell=cell,
+        rate_rps=rate_rps,
+        idle=seen.idle,
+        tau_s=tau,
+        budget=budget,
+        wave=wave,
+        gone=gone,
+        step_s=steps,
+        window_s=windows,
+        weight=weight / weight.sum(axis=1, keepdims=True),
+        left=spare / spare.sum(axis=1, keepdims=True),
+        clump=clump,
+    )
+
+
+def _met_batch(replica: Replica, work: Work, seen: Occupancy) -> tuple[FloatArray, FloatArray]:
+    """Mean number decoding and mean step time without prefill that arrivals at a busy replica meet, shapes (C,).
+
+    What the chain holds beyond the batch at which every budget is full waits for its prefill.
+
+    The batch changes over many steps and the step time hardly: two bands of it instead of one move no percentile by
+    more than 4 %, and the mean by 0.1 %.
+    """
+    busy = seen.batch >= 1.0 - 1e-9
+    seen_busy = np.where(busy, seen.seen, 0.0)
+    total = seen_busy.sum(axis=1)
+    alone = float(replica.step.tau_s(1.0, work.context))
+    decoding = np.minimum(seen.batch, full_budget_batch(replica, work))
+    tau = replica.step.tau_s(decoding, work.context)
+    share = np.where(total > 0.0, total, 1.0)
+    batch, pace = ((seen_busy * item).sum(axis=1) / share for item in (decoding, tau))
+    return np.where(total > 0.0, batch, 1.0), np.where(total > 0.0, pace, alone)
+
+
+def _reach(replica: Replica, prompt: Law, rate: FloatArray, tau: FloatArray, budget: FloatArray) -> FloatArray:
+    """Tokens the lattice must span: a long prompt, and what can wait before it."""
+    first, second, _ = prompt.moments
+    delta = replica.step.delta_s
+    per_token = delta + tau / budget
+    load = np.minimum(rate * first * per_token, 0.95)
+    queue = rate * second * per_token / (2.0 * (1.0 - load))
+    step = np.minimum(tau / np.maximum(1.0 - rate * first * delta, 0.05), tau + delta * budget)
+    return prompt.quantile(0.9995) + rate * step * first + 4.0 * np.sqrt(rate * step * second) + 5.0 * queue
+
+
+def on_lattice(law: Law, cell: FloatArray) -> FloatArray:
+    """The law on lattice points k * cell, each atom split between its neighbours so that the mean stays."""
+    position = np.minimum(law.values / cell[:, None], CELLS - 1.0)
+    below = np.minimum(position.astype(np.intp), CELLS - 2)
+    above = (position - below) * law.weights
+    below += np.arange(0, cell.size * CELLS, CELLS)[:, None]
+    size = cell.size * CELLS
+    lattice = np.bincount(below.ravel(), (law.weights - above).ravel(), size)
+    lattice[1:] += np.bincount(below.ravel(), above.ravel(), size)[:-1]
+    return np.asarray(lattice, dtype=float).reshape(cell.size, CELLS)
+
+
+def _steps(
+    replica: Replica,
+    prompt: Law,
+    rate: FloatArray,
+    tau: FloatArray,
+    span: FloatArray,
+    evenness: FloatArray | float,
+) -> tuple[FloatArray, FloatArray]:
+    """Step lengths from an empty to a full budget, and the time over which each collects arrivals, (C, nodes + 1).
+
+    With a router that looks at queues a replica in a long step, which lets nobody leave, is passed over: what a step
+    collects is then nearer to that of a mean step.
+    """
+    delta = replica.step.delta_s
+    steps = tau[:, None] + delta * span[:, None] * _FILLED
+    typical = np.minimum(tau / np.maximum(1.0 - rate * prompt.mean * delta, 0.05), steps[:, -1])
+    even = np.broadcast_to(evenness, tau.shape)[:, None]
+    return steps, (1.0 - even) * steps + even * typical[:, None]
+
+
+_FILLED = np.linspace(0.0, 1.0, _NODES + 1)
+
+
+def _stationary(
+    collected: FloatArray, budget_cells: FloatArray, span_cells: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Probabilities of the step lengths (C, nodes + 1), and lattice law of what full steps leave over (C, S).
+
+    A step with V tokens waiting takes min(V, budget) of them and leaves the rest; the next step finds what is left
+    and what the step collected. So the step length and, behind a full step, the tokens left tell all: V is a mixture
+    of as many laws as there are of these, and the balance equations are solved for their probabilities.
+    """
+    cases = collected.shape[0]
+    room = CELLS - 1 - int(min(np.floor(budget_cells.min()), CELLS - 1.0))
+    size = min(room + 2, CELLS) if room else 1
+    tokens = np.arange(CELLS)
+    over = tokens - budget_cells[:, None]
+    within = np.where(over > 1e-9, 2.0 * _NODES, np.minimum(tokens / span_cells[:, None], 1.0) * _NODES)
+    sources = np.empty((cases, _NODES + 1 + size, CELLS))
+    sources[:, : _NODES + 1] = collected
+    ends = np.empty((cases, CELLS, _NODES + 1 + size))
+    ends[..., : _NODES + 1] = _split(within, _NODES + 1)
+    ends[..., _NODES + 1 :] = _split(np.where(over > 1e-9, over, -2.0), size)
+    blank = np.zeros((cases, size - 1))
+    padded = np.concatenate([blank, collected[:, -1]], axis=1)
+    moved = np.lib.stride_tricks.sliding_window_view(padded, CELLS, axis=1)[:, ::-1]
+    sources[:, _NODES + 1 :] = moved
+    sources[:, _NODES + 1 :, -1] += 1.0 - moved.sum(axis=2)
+    balance = np.swapaxes(sources @ ends, 1, 2)
+    diagonal = np.arange(balance.shape[1])
+    balance[:, diagonal, diagonal] -= 1.0
+    balance[:, 0] = 1.0
+    total = np.zeros((*balance.shape[:2], 1))
+    total[:, 0] = 1.0
+    law = np.maximum(np.linalg.solve(balance, total)[..., 0], 0.0)
+    law /= law.sum(axis=1, keepdims=True)
+    return law[:, : _NODES + 1], law[:, _NODES + 1 :]
+
+
+def _split(position: FloatArray, count: int) -> FloatArray:
+    """Shares of each position that belong to the points 0 to ``count`` - 1 beside it; none far from them."""
+    return np.maximum(1.0 - np.abs(position[..., None] - np.arange(count)), 0.0)
+
+
+def _arrivals(rate: FloatArray, seconds: FloatArray, wave: ComplexArray) -> ComplexArray:
+    """Transform of the prompt tokens that arrive in evenly spaced times, shape (C, n, F)."""
+    ratio = np.exp(-(rate * (seconds[:, 1] - seconds[:, 0]))[:, None] * wave)
+    powers = np.empty((*seconds.shape, wave.shape[1]), dtype=complex)
+    powers[:, 0] = np.exp(-(rate * seconds[:, 0])[:, None] * wave)
+    for node in range(1, seconds.shape[1]):
+        np.multiply(powers[:, node - 1], ratio, out=powers[:, node])
+    return powers
+
+
+def lumped(transform: ComplexArray) -> FloatArray:
+    """Back to the lattice; what lies beyond its end is put at the end."""
+    full = np.fft.irfft(transform, 2 * CELLS, axis=-1)
+    law = np.maximum(full[..., :CELLS], 0.0)
+    law[..., -1] += np.maximum(full[..., CELLS:].sum(axis=-1), 0.0)
+    law /= law.sum(axis=-1, keepdims=True)
+    return law

@@ -1,0 +1,1 @@
+"""Queues with c servers: M/M/c, M/G/c, and exact solutions of M/PH/c and M/D/c."""

@@ -1,0 +1,1 @@
+"""Pools in a row: prefill, KV transfer, decode, answer."""
