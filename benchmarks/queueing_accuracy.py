@@ -29,6 +29,23 @@ _TARGETS = {"mean_wait mean": 2.8, "mean_wait 95%": 9.0, "wait_p95 mean": 4.0, "
 _PARETO_TARGET = 10.0
 
 
+def main() -> None:
+    """Print the tables."""
+    sets = {
+        "exact": exact_errors(),
+        "simulated, development": simulated_errors(simulated_cells("development")),
+        "simulated, set aside": simulated_errors(simulated_cells("set_aside", widest_ci=0.06)),
+    }
+    for title, found in sets.items():
+        print(f"M/G/c, {title}: |error| in per cent, mean / 95 % / largest")
+        print(by_law(found).to_string(index=False))
+        print()
+    print("constant, Erlang, exponential, hyperexponential and lognormal service together, in per cent")
+    print(target_table(sets).to_string(index=False))
+    print()
+    print(speed_table().to_string(index=False))
+
+
 def exact_errors() -> pd.DataFrame:
     """Errors of ``approx`` against queues whose wait is known exactly, 2 to 128 servers."""
     cells = reference_cells()
@@ -123,16 +140,4 @@ def _best_ms(call: Callable[[], object]) -> float:
 
 
 if __name__ == "__main__":
-    sets = {
-        "exact": exact_errors(),
-        "simulated, development": simulated_errors(simulated_cells("development")),
-        "simulated, set aside": simulated_errors(simulated_cells("set_aside", widest_ci=0.06)),
-    }
-    for title, found in sets.items():
-        print(f"M/G/c, {title}: |error| in per cent, mean / 95 % / largest")
-        print(by_law(found).to_string(index=False))
-        print()
-    print("constant, Erlang, exponential, hyperexponential and lognormal service together, in per cent")
-    print(target_table(sets).to_string(index=False))
-    print()
-    print(speed_table().to_string(index=False))
+    main()
