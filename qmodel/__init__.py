@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from qmodel import perf, queueing, workload
+    from qmodel.calibration import Calibration, calibrate
     from qmodel.catalog import load_catalog
     from qmodel.comparison import Comparison, compare
     from qmodel.errors import (
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from qmodel.types import Fleet
 
 __all__ = [
+    "Calibration",
     "CapacityResult",
     "CatalogError",
     "Comparison",
@@ -64,6 +66,7 @@ __all__ = [
     "SolverOptions",
     "SolverUnavailableError",
     "Verification",
+    "calibrate",
     "capacity",
     "check_plan",
     "compare",
@@ -83,6 +86,7 @@ __all__ = [
 ]
 
 _HOME = {
+    "calibration": ("Calibration", "calibrate"),
     "catalog": ("load_catalog",),
     "comparison": ("Comparison", "compare"),
     "errors": (

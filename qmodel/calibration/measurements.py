@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from qmodel.types import Layout
@@ -21,6 +22,9 @@ class StepTime:
         step_s: seconds.
         layout: how the replica was spread, None: the layout of the calibration.
         place: where it stands, ``file:line``.
+
+    Raises:
+        ValueError: for a number that is not finite or out of range, or a step without work.
     """
 
     batch: float
@@ -30,6 +34,15 @@ class StepTime:
     step_s: float
     layout: Layout | None = None
     place: str = ""
+
+    def __post_init__(self) -> None:
+        for name in ("batch", "context_tokens", "prefill_tokens"):
+            _check(name, getattr(self, name))
+        if self.prompt_tokens is not None:
+            _check("prompt_tokens", self.prompt_tokens)
+        _check("step_s", self.step_s, above=0.0)
+        if self.batch == 0 and self.prefill_tokens == 0:
+            raise ValueError("batch and prefill_tokens are both 0: a step without work has no time")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +60,9 @@ class ServingPoint:
         burst_share: share of the requests behind ``ttft_s`` that started together.
         layout: as in :class:`StepTime`.
         place: where it stands, ``file:line``.
+
+    Raises:
+        ValueError: for a number that is not finite or out of range, or a point that states neither TPOT nor throughput.
     """
 
     users: float
@@ -58,6 +74,19 @@ class ServingPoint:
     burst_share: float = 0.0
     layout: Layout | None = None
     place: str = ""
+
+    def __post_init__(self) -> None:
+        _check("users", self.users, least=1.0)
+        _check("prompt_tokens", self.prompt_tokens, above=0.0)
+        _check("output_tokens", self.output_tokens, least=2.0)
+        _check("burst_share", self.burst_share)
+        for name in ("tpot_s", "ttft_s", "output_tokens_per_s"):
+            if getattr(self, name) is not None:
+                _check(name, getattr(self, name), above=0.0)
+        if self.burst_share > 1.0:
+            raise ValueError(f"burst_share must be at most 1 (got {self.burst_share!r})")
+        if self.tpot_s is None and self.output_tokens_per_s is None:
+            raise ValueError("tpot_s or output_tokens_per_s must be stated: neither is")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +130,11 @@ class Measurements:
     def __len__(self) -> int:
         return len(self.steps) + len(self.points)
 
+    @property
+    def all(self) -> tuple[StepTime | ServingPoint, ...]:
+        """Step times, then points."""
+        return (*self.steps, *self.points)
+
     def joined(self, other: Measurements) -> Measurements:
         """Both together."""
         return Measurements(
@@ -109,3 +143,9 @@ class Measurements:
             left_out=self.left_out + other.left_out,
             files=self.files + other.files,
         )
+
+
+def _check(name: str, value: float, *, least: float = 0.0, above: float | None = None) -> None:
+    if not (math.isfinite(value) and value >= least and (above is None or value > above)):
+        bound = f"above {above:g}" if above is not None else f"at least {least:g}"
+        raise ValueError(f"{name} must be finite and {bound} (got {value!r})")

@@ -1,4 +1,4 @@
-"""What a calibration may move: groups of constants, each scaled so that one part of the step takes longer or shorter."""
+"""What a calibration may move: groups of constants that scale the time of one part of the step."""
 
 from __future__ import annotations
 
@@ -8,15 +8,19 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from qmodel.calibration.fitting import USUAL_NOISE, Terms
 from qmodel.perf import StepConstants
 from qmodel.types import Band, FloatArray
 
-__all__ = ["PARAMETERS", "Parameter", "prior_covariance", "scaled_constants"]
+__all__ = ["PARAMETERS", "Parameter", "least_logs", "prior_terms", "scaled_constants"]
 
 NORMAL_P90 = 1.645  # a normal error stays within this many deviations nine times in ten
 SHARED = 0.5  # of the prior variance: a GPU or an engine that is off tends to be off in all parts of the step
 HARDWARE, SOFTWARE = 1.0, 2.0  # prior deviation over that of the whole step: overheads differ most between releases
 FRONT_END_DEVIATION = 1.0
+LEAST_SYSTEMATIC = (
+    0.5  # of the band: releases of an engine and settings of a machine differ even where all else is known
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +55,9 @@ PARAMETERS: tuple[Parameter, ...] = (
     Parameter(name="links", about="bytes of collectives", divided=("ar_f", "ar_fp")),
     Parameter(name="host_pass", about="host time per pass", multiplied=("h0",), spread=SOFTWARE),
     Parameter(name="host_sequence", about="host time per sequence", multiplied=("h1",), spread=SOFTWARE),
-    Parameter(name="front_end", about="time before the engine, in TTFT only", multiplied=("t_fe",), spread=SOFTWARE),
+    Parameter(
+        name="front_end", about="time before the engine; no part of predictions", multiplied=("t_fe",), spread=SOFTWARE
+    ),
 )
 
 
@@ -86,23 +92,49 @@ def scaled_constants(
     return replace(base, **values)  # type: ignore[arg-type]  # arrays stand for numbers, see Args
 
 
-def prior_covariance(band: Band, parameters: Sequence[Parameter] = PARAMETERS) -> FloatArray:
-    """Covariance of the log factors before anything is measured: as wide as the band of the defaults.
+def least_logs(base: StepConstants, smallest: float, parameters: Sequence[Parameter] = PARAMETERS) -> FloatArray:
+    """Least log factors: no part of a GPU works faster than its data sheet, or than the defaults where they say so.
 
-    The logarithm of every factor is normal around 0. Half of the variance is common to all parts of the step. The time
-    before the engine stands alone.
+    Args:
+        base: constants to start from.
+        smallest: bound of factors that scale no efficiency.
+        parameters: the rows wanted.
+    """
+    return np.array(
+        [
+            max([math.log(min(getattr(base, name), 1.0)) for name in item.divided], default=smallest)
+            for item in parameters
+        ]
+    )
+
+
+def prior_terms(
+    band: Band, base: StepConstants, ratio: FloatArray, smallest: float, parameters: Sequence[Parameter] = PARAMETERS
+) -> Terms:
+    """What is known before anything is measured: as much as the band of the defaults says.
+
+    The band holds two errors: what constants of this model, GPU and engine would put right, and what no constants would
+    (``USUAL_NOISE``); the prior is the first. Half of its variance is common to all parts of a step. The time before
+    the engine stands alone.
 
     Args:
         band: of the constants to start from.
-        parameters: the rows and columns wanted.
+        base: constants to start from.
+        ratio: noise of each measured value over the usual one.
+        smallest: least log factor of what scales no efficiency.
+        parameters: what is scaled.
 
     Reference: own construction, see docs/calibration.md.
     """
-    deviation = math.log1p(max(band.p90, 0.01)) / NORMAL_P90
+    total = math.log1p(max(band.p90, 0.01)) / NORMAL_P90
+    deviation = max(math.sqrt(max(total**2 - USUAL_NOISE**2, 0.0)), LEAST_SYSTEMATIC * total)
+    shared = np.array([item.name != "front_end" for item in parameters])
     spread = np.array([item.spread for item in parameters])
-    covariance = deviation**2 * np.outer(spread, spread) * (SHARED + (1 - SHARED) * np.eye(spread.size))
-    for index, item in enumerate(parameters):
-        if item.name == "front_end":
-            covariance[index, :] = covariance[:, index] = 0.0
-            covariance[index, index] = FRONT_END_DEVIATION**2
-    return np.asarray(covariance)
+    own = deviation * np.sqrt(spread**2 - SHARED)
+    return Terms(
+        ratio=ratio,
+        common=deviation * math.sqrt(SHARED),
+        own=np.where(shared, own, FRONT_END_DEVIATION),
+        shared=shared,
+        lowest=least_logs(base, smallest, parameters),
+    )

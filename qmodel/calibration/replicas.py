@@ -59,7 +59,7 @@ def measured_replicas(
     left_out: list[LeftOut] = []
     steps: list[StepTime] = []
     points: list[ServingPoint] = []
-    for source in (*measurements.steps, *measurements.points):
+    for source in measurements.all:
         layout = source.layout or target.layout
         if layout not in passes and layout not in refused:
             reason = _refusal(target, layout, catalog)
@@ -87,7 +87,7 @@ def measured_replicas(
 
 
 def _refusal(target: Target, layout: Layout, catalog: Catalog) -> str:
-    """Why the model cannot run in the layout, empty where it can."""
+    """Why the model has no step time in the layout, empty where it has one; that it was measured says that it fits."""
     node = catalog.default_node(target.gpu.name)
     fabric = catalog.fabric(node.nic_fabric) if node.nic_fabric else None
     found = layouts(
@@ -95,16 +95,15 @@ def _refusal(target: Target, layout: Layout, catalog: Catalog) -> str:
         target.gpu,
         node,
         fabric,
-        layout.gpus,
-        engine=target.engine,
         tp=(layout.tp,),
         pp=(layout.pp,),
         ep=(layout.ep,),
         dp=(layout.dp,),
         cp=(layout.cp,),
+        engine=target.engine,
         precision=target.precision,
     )
-    return "" if layout in found else next((item.reason for item in found.refused), "is not a layout of this model")
+    return next((item.reason for item in found.refused if item.kind != "memory"), "")
 
 
 def _passes(target: Target, layout: Layout, catalog: Catalog) -> PassModel:

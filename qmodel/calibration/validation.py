@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import brentq
 
-from qmodel.calibration.fitting import Fit, solve_linear
+from qmodel.calibration.fitting import Fit, Terms, solve_linear
 from qmodel.types import Band, FloatArray
 
 __all__ = ["ErrorSummary", "blended_band", "held_out_logs", "summarise_errors"]
@@ -59,7 +59,7 @@ def summarise_errors(errors: FloatArray) -> ErrorSummary | None:
 
 
 def held_out_logs(
-    fit: Fit, groups: npt.NDArray[np.intp], order: FloatArray, *, ratio: FloatArray, prior: FloatArray
+    fit: Fit, terms: Terms, *, groups: npt.NDArray[np.intp], order: FloatArray
 ) -> tuple[FloatArray, npt.NDArray[np.intp]]:
     """Log factors fitted without each part of the measurements in turn.
 
@@ -68,9 +68,9 @@ def held_out_logs(
 
     Args:
         fit: of all observations.
+        terms: of the same fit.
         groups: measurement that each observation belongs to, shape (n,), counted from 0.
         order: batch of each measurement.
-        ratio, prior: as for the fit.
 
     Returns:
         (log factors (k, p), part of each observation (n,)).
@@ -80,12 +80,12 @@ def held_out_logs(
     part_of_measurement = np.empty(count, dtype=np.intp)
     part_of_measurement[np.argsort(order, kind="stable")] = np.arange(count) % folds
     part = part_of_measurement[groups]
-    target = fit.gap + fit.jacobian @ fit.logs
-    logs = np.zeros((folds, fit.logs.size))
+    target = fit.gap + fit.jacobian @ fit.solution.logs
+    logs = np.zeros((folds, fit.solution.logs.size))
     for index in range(folds):
         rows = part != index
         if rows.any():
-            logs[index] = solve_linear(fit.jacobian[rows], target[rows], ratio=ratio[rows], prior=prior).logs
+            logs[index] = solve_linear(fit.jacobian[rows], target[rows], terms.of(rows)).logs
     return logs, part
 
 

@@ -1,7 +1,14 @@
 """Enumeration of pools, the frontier of what they carry, and the columns of the integer program."""
 
 from qmodel.candidates.columns import Column, ColumnSet, columns_for_model
-from qmodel.candidates.enumeration import Candidate, CandidateSet, RefusedCandidate, enumerate_candidates
+from qmodel.candidates.enumeration import (
+    Candidate,
+    CandidateSet,
+    MeasuredCandidate,
+    PoolKind,
+    RefusedCandidate,
+    enumerate_candidates,
+)
 from qmodel.candidates.frontiers import (
     Frontier,
     feasible_at,
@@ -10,8 +17,9 @@ from qmodel.candidates.frontiers import (
     optimistic_loads,
     unit_loads,
 )
-from qmodel.candidates.resources import resource_shares
 from qmodel.candidates.mixed_pools import Blend, SharedPool
+from qmodel.candidates.open_pools import OpenPool, open_pools_of
+from qmodel.candidates.resources import resource_shares
 
 __all__ = [
     "Blend",
@@ -20,6 +28,9 @@ __all__ = [
     "Column",
     "ColumnSet",
     "Frontier",
+    "MeasuredCandidate",
+    "OpenPool",
+    "PoolKind",
     "RefusedCandidate",
     "SharedPool",
     "columns_for_model",
@@ -27,6 +38,7 @@ __all__ = [
     "feasible_at",
     "frontier",
     "least_counts",
+    "open_pools_of",
     "optimistic_loads",
     "resource_shares",
     "unit_loads",

@@ -10,6 +10,7 @@ import numpy as np
 from qmodel.candidates.enumeration import Candidate
 from qmodel.candidates.frontiers import feasible_at, frontier, least_counts, optimistic_loads
 from qmodel.candidates.mixed_pools import Blend, SharedPool, shared_pools
+from qmodel.candidates.open_pools import OpenPool, cheapest_alone_usd, least_rate_usd
 from qmodel.types import FloatArray, IntArray, RequestClass
 
 __all__ = ["NOT_TRIED", "Column", "ColumnSet", "columns_for_model"]
@@ -27,7 +28,7 @@ class Column:
 
     Attributes:
         candidate: the pool without its count.
-        replicas: its count.
+        replicas: its count, without those that are there to be lost.
         shares: share of each class's demand carried with every target met, at most 1.
         upper: the same just beyond the frontier; optimistic, for the bound.
     """
@@ -40,12 +41,12 @@ class Column:
     @property
     def cost_usd_per_hour(self) -> float:
         """Of the whole pool."""
-        return self.candidate.cost_usd_per_hour * self.replicas
+        return self.candidate.pool_cost(self.replicas)
 
     @property
     def gpus(self) -> int:
-        """GPUs of the whole pool."""
-        return self.candidate.layout.gpus * self.replicas
+        """GPUs that the whole pool keeps from others."""
+        return self.candidate.pool_gpus(self.replicas)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -61,9 +62,10 @@ class ColumnSet:
         candidates: all candidates of the model, positions as in ``least``.
         ratios: for each class alone, an upper bound on the share of its demand that one replica carries in a pool
             of any count that is useful, shape (J,); where the model has several classes, in a pool of any count.
-        classes: of the model; empty where the columns are all that is to be known.
+        classes: of the model, those that some candidate serves; empty where the columns are all that is to be known.
         shared: pools that several classes share, by candidate position.
         budget_usd_per_hour: no fleet that is worth having pays more for this model.
+        open_pools: pools of measured capacity, which take any mix of their classes.
     """
 
     columns: tuple[Column, ...]
@@ -74,6 +76,15 @@ class ColumnSet:
     classes: tuple[RequestClass, ...] = ()
     shared: Mapping[int, tuple[SharedPool, ...]] = field(default_factory=dict)
     budget_usd_per_hour: float = np.inf
+    open_pools: tuple[OpenPool, ...] = ()
+
+    def sharing(self, classes: Sequence[RequestClass]) -> Sequence[RequestClass]:
+        """Those of the model's classes that pools of the candidates may share."""
+        return self.classes if self.open_pools else classes
+
+    def serves(self, name: str) -> bool:
+        """Whether some pool carries a part of a class."""
+        return any(name in item.shares for item in self.columns) or any(name in item.takes for item in self.open_pools)
 
     def blends(self) -> list[Blend]:
         """Shared pools as the integer program takes them."""
@@ -105,7 +116,11 @@ class ColumnSet:
 
 
 def columns_for_model(
-    candidates: Sequence[Candidate], classes: Sequence[RequestClass], *, every_count: bool = False
+    candidates: Sequence[Candidate],
+    classes: Sequence[RequestClass],
+    *,
+    open_pools: Sequence[OpenPool] = (),
+    every_count: bool = False,
 ) -> ColumnSet:
     """Columns for the classes of one model: each alone, and pools that they share.
 
@@ -115,24 +130,34 @@ def columns_for_model(
     Args:
         candidates: pools that serve the model.
         classes: its classes.
+        open_pools: pools of measured capacity that serve the model too.
         every_count: leave no count out, because stock may take the cheapest pool away.
     """
-    alone = {item.name: _direction(candidates, [item], every_count=every_count) for item in classes}
+    alone = {
+        item.name: _direction(
+            candidates, [item], every_count=every_count, elsewhere_usd=least_rate_usd(open_pools, item.name)
+        )
+        for item in classes
+    }
     ratios = {name: found.ratios for name, found in alone.items()}
     shared: dict[int, tuple[SharedPool, ...]] = {}
-    budget = np.inf if every_count else sum(found.best_usd_per_hour for found in alone.values())
-    if len(classes) > 1 and all(found.columns for found in alone.values()):
-        ratios = {item.name: _top_ratios(candidates, item, budget, alone[item.name].known) for item in classes}
-        shared = shared_pools(candidates, classes, _promising(candidates, classes), budget)
+    cheapest = [min(item.best_usd_per_hour, cheapest_alone_usd(open_pools, name)) for name, item in alone.items()]
+    budget = np.inf if every_count else sum(cheapest)
+    served = [item for item in classes if alone[item.name].columns]
+    if len(served) > 1 and (open_pools or len(served) == len(classes)):
+        tops = {item.name: _top_ratios(candidates, item, budget, alone[item.name].known) for item in served}
+        ratios = {**ratios, **tops}
+        shared = shared_pools(candidates, served, _promising(candidates, served), budget)
     return ColumnSet(
         columns=tuple(column for found in alone.values() for column in found.columns),
         complete=all(found.complete for found in alone.values()),
         least={name: tuple(int(n) for n in found.least) for name, found in alone.items()},
         candidates=tuple(candidates),
         ratios=ratios,
-        classes=tuple(classes),
+        classes=tuple(served if open_pools else classes),
         shared=shared,
         budget_usd_per_hour=budget,
+        open_pools=tuple(open_pools),
     )
 
 
@@ -146,13 +171,26 @@ class _Direction:
     known: dict[tuple[int, int], tuple[float, float]]
 
 
-def _direction(candidates: Sequence[Candidate], mix: Sequence[RequestClass], *, every_count: bool) -> _Direction:
-    """Columns of one mix. A count is kept while it could still be part of a cheapest fleet."""
-    cost = np.array([item.cost_usd_per_hour for item in candidates])
+def _direction(
+    candidates: Sequence[Candidate], mix: Sequence[RequestClass], *, every_count: bool, elsewhere_usd: float = np.inf
+) -> _Direction:
+    """Columns of one mix. A count is kept while it could still be part of a cheapest fleet.
+
+    Args:
+        candidates: pools that serve the model.
+        mix: the classes.
+        every_count: leave none out.
+        elsewhere_usd: least cost of the whole mix in pools that are not among the candidates.
+    """
+    if not candidates:
+        nothing = np.zeros(0)
+        return _Direction(
+            columns=[], least=np.zeros(0, dtype=int), ratios=nothing, best_usd_per_hour=np.inf, complete=True, known={}
+        )
     known: dict[tuple[int, int], tuple[float, float]] = {}
     least = _least(candidates, mix, known, all_of_them=every_count)
-    best = float(np.where(least > 0, cost * least, np.inf).min(initial=np.inf))
-    counts = _useful_counts(candidates, mix, least, np.inf if every_count else best)
+    best = float(np.where(least > 0, _paid(candidates, least), np.inf).min(initial=np.inf))
+    counts = _useful_counts(candidates, mix, least, np.inf if every_count else best, elsewhere_usd)
     cases = [
         (position, count) for position, sizes in enumerate(counts) for count in _tried(candidates[position], sizes)
     ]
@@ -191,7 +229,6 @@ def _least(
     all_of_them: bool,
 ) -> IntArray:
     """Least counts, the most promising first; a candidate whose optimistic cost is beyond the best is not tried."""
-    cost = np.array([item.cost_usd_per_hour for item in candidates])
     floor = _optimistic_costs(candidates, mix)
     order = np.argsort(floor, kind="stable")
     order = order[np.isfinite(floor[order])]
@@ -202,7 +239,7 @@ def _least(
         least[np.setdiff1d(rows, tried)] = NOT_TRIED
         if tried.size:
             least[tried] = least_counts([candidates[row] for row in tried.tolist()], mix, known)
-        best = min(best, float(np.where(least > 0, cost * least, np.inf).min(initial=np.inf)))
+        best = min(best, float(np.where(least > 0, _paid(candidates, least), np.inf).min(initial=np.inf)))
     return least
 
 
@@ -217,12 +254,21 @@ def _optimistic_costs(candidates: Sequence[Candidate], mix: Sequence[RequestClas
     """What each candidate costs at the very least for the whole mix, USD/h, shape (J,); infinite: it cannot serve."""
     load = optimistic_loads(candidates, mix)
     whole = np.maximum(np.ceil(np.where(np.isfinite(load), load, 0.0) * (1.0 - 1e-9)), 1.0)
+    return np.asarray(np.where(np.isfinite(load), _paid(candidates, whole), np.inf))
+
+
+def _paid(candidates: Sequence[Candidate], serving: IntArray | FloatArray) -> FloatArray:
+    """Cost of a pool of each candidate with so many replicas beside its spare ones, USD/h, shape (J,)."""
     cost = np.array([item.cost_usd_per_hour for item in candidates])
-    return np.asarray(np.where(np.isfinite(load), cost * whole, np.inf))
+    return np.asarray(cost * (serving + np.array([item.spare for item in candidates])))
 
 
 def _useful_counts(
-    candidates: Sequence[Candidate], mix: Sequence[RequestClass], least: IntArray, budget: float
+    candidates: Sequence[Candidate],
+    mix: Sequence[RequestClass],
+    least: IntArray,
+    budget: float,
+    elsewhere_usd: float,
 ) -> list[int]:
     """The largest count of each candidate that could be part of a fleet within the budget; 0: none is."""
     cost = np.array([item.cost_usd_per_hour for item in candidates])
@@ -233,14 +279,15 @@ def _useful_counts(
         ones = np.ones(rows.size, dtype=int)
         able[rows] = feasible_at([candidates[row] for row in rows.tolist()], mix, ones, _NO_LOAD / load[rows]) <= 1.0
     # serving the rest of the demand costs at least this much per unit of load
-    cheapest = float(np.min(cost[able] * load[able], initial=np.inf))
+    cheapest = float(np.min(cost[able] * load[able], initial=elsewhere_usd))
     useful = []
     for position, item in enumerate(candidates):
         most = (max(int(least[position]), 0) or item.max_replicas) if able[position] else 0
         if most and np.isfinite(budget):
             sizes = np.arange(1, min(most, int(budget / cost[position] * (1 + 1e-9))) + 1)
             rest = (1.0 - np.minimum(sizes / load[position], 1.0)) * cheapest
-            most = int(np.count_nonzero(cost[position] * sizes + rest <= budget * (1 + 1e-9)))
+            whole = cost[position] * (sizes + item.spare)
+            most = int(np.count_nonzero(whole + rest <= budget * (1 + 1e-9)))
         useful.append(most)
     return useful
 
@@ -279,6 +326,11 @@ def _spread(most: int) -> list[int]:
     return [int(size) for size in np.unique(sizes)]
 
 
+def _most_taken(column: Column) -> float:
+    """GPUs that a replica may take where it stands in for one of this column, which repeats if pools add up."""
+    return column.candidate.taken_gpus if column.candidate.adds_up else np.inf
+
+
 def _undominated(columns: list[Column]) -> list[Column]:
     """Without columns that take no fewer GPUs of the same type, cost no less and carry no more than another."""
     kept: list[Column] = []
@@ -288,6 +340,7 @@ def _undominated(columns: list[Column]) -> list[Column]:
         if not any(
             other.candidate.gpu == column.candidate.gpu
             and other.gpus <= column.gpus
+            and other.candidate.taken_gpus <= _most_taken(column)
             and min(other.shares.values()) >= share
             and min(other.upper.values()) >= upper
             for other in kept

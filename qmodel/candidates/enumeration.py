@@ -3,40 +3,62 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from qmodel.perf import layouts
 from qmodel.problem import GpuOption, Instance, Price, at_confidence, replica_of
-from qmodel.types import Layout, Refusal, Replica, Router
+from qmodel.types import Holding, Layout, Limits, MeasuredCapacity, Refusal, Replica, Router
 
-__all__ = ["Candidate", "CandidateSet", "RefusedCandidate", "enumerate_candidates"]
+__all__ = ["Candidate", "CandidateSet", "MeasuredCandidate", "PoolKind", "RefusedCandidate", "enumerate_candidates"]
 
 _MOST_REPLICAS = 100_000  # a fleet beyond this is a mistake in the scenario's units
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Candidate:
-    """A pool without its count.
+class PoolKind:
+    """A pool without its count, whatever is known of its replicas.
 
     Attributes:
-        replica: at the confidence in force.
         precision: weight type, None: the checkpoint's own.
-        max_replicas: what the stock allows.
+        max_replicas: that serve; what the limits of the fleet allow.
+        spare: replicas of every pool that are there to be lost.
+        held_gpus: set aside for one replica; None: those of its layout.
+        whole_nodes: what is set aside is what is paid.
+        limited_by: key of the limit that sets ``max_replicas``; empty: none does.
     """
 
     model: str
     gpu: str
     layout: Layout
     precision: str | None
-    replica: Replica
-    router: Router
     price: Price
     max_replicas: int
+    spare: int = 0
+    held_gpus: int | None = None
+    whole_nodes: bool = False
+    limited_by: str = ""
 
     @property
     def cost_usd_per_hour(self) -> float:
-        """Of one replica."""
-        return self.price.usd_per_gpu_hour * self.layout.gpus
+        """Of one replica; where nodes are paid whole, of what it fills of one."""
+        return self.price.usd_per_gpu_hour * (self.taken_gpus if self.whole_nodes else self.layout.gpus)
+
+    @property
+    def taken_gpus(self) -> int:
+        """GPUs that one replica keeps from others."""
+        return self.layout.gpus if self.held_gpus is None else self.held_gpus
+
+    def pool_cost(self, serving: int) -> float:
+        """Of a pool with so many replicas beside its spare ones, USD/h."""
+        return self.cost_usd_per_hour * (serving + self.spare)
+
+    def pool_gpus(self, serving: int) -> int:
+        """GPUs that such a pool keeps from others."""
+        return self.taken_gpus * (serving + self.spare)
+
+    def holding(self, serving: int) -> Holding:
+        """Such a pool as limits see it."""
+        return Holding(gpu=self.gpu, replica_gpus=self.layout.gpus, replicas=serving + self.spare)
 
     @property
     def label(self) -> str:
@@ -44,13 +66,47 @@ class Candidate:
         return f"{self.gpu} {self.layout}" + (f" {self.precision}" if self.precision else "")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Candidate(PoolKind):
+    """A pool without its count whose latency is predicted.
+
+    Attributes:
+        replica: at the confidence in force.
+    """
+
+    replica: Replica
+    router: Router
+
+    @property
+    def adds_up(self) -> bool:
+        """Whether n replicas carry n times what one does: a random split gives each its own independent share."""
+        return self.router == "random"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class MeasuredCandidate(PoolKind):
+    """A pool without its count that carries measured rates, linear in the mix and in the count."""
+
+    capacity: MeasuredCapacity
+
+    @property
+    def adds_up(self) -> bool:
+        """Whether n replicas carry n times what one does; measured capacities are taken so."""
+        return True
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefusedCandidate:
-    """A layout of a model on a GPU type that cannot be used."""
+    """A layout of a model on a GPU type that cannot be used.
+
+    Attributes:
+        limited_by: key of the limit of the fleet that one replica breaks; empty: it breaks none.
+    """
 
     model: str
     gpu: str
     refusal: Refusal
+    limited_by: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -59,10 +115,15 @@ class CandidateSet:
 
     candidates: tuple[Candidate, ...]
     refused: tuple[RefusedCandidate, ...]
+    measured: tuple[MeasuredCandidate, ...] = ()
 
     def of(self, model: str) -> tuple[Candidate, ...]:
         """Candidates that serve ``model``."""
         return tuple(item for item in self.candidates if item.model == model)
+
+    def measured_of(self, model: str) -> tuple[MeasuredCandidate, ...]:
+        """Pools of measured capacity that serve ``model``."""
+        return tuple(item for item in self.measured if item.model == model)
 
     def refused_of(self, model: str) -> tuple[RefusedCandidate, ...]:
         """Refusals of layouts of ``model``."""
@@ -70,25 +131,49 @@ class CandidateSet:
 
 
 def enumerate_candidates(instance: Instance) -> CandidateSet:
-    """All candidates of a bound problem, in a fixed order: by model, GPU and layout as the scenario lists them.
+    """All candidates of a bound problem by model, GPU and layout, whatever the order of the scenario.
 
     Args:
         instance: the bound problem.
     """
     candidates: list[Candidate] = []
+    measured: list[MeasuredCandidate] = []
     refused: list[RefusedCandidate] = []
-    for model in instance.models:
-        for option in instance.gpus.values():
-            for layout, precision, refusal in _layouts(instance, model, option):
-                found: Replica | Refusal = refusal or replica_of(
+    for model in sorted(instance.models):
+        for _, option in sorted(instance.gpus.items()):
+            for layout, precision, refusal in sorted(_layouts(instance, model, option), key=_layout_order):
+                found: Replica | MeasuredCapacity | Refusal = refusal or replica_of(
                     instance, model=model, gpu=option.name, layout=layout, precision=precision
                 )
                 if isinstance(found, Refusal):
                     refused.append(RefusedCandidate(model=model, gpu=option.name, refusal=found))
                     continue
-                limit = _MOST_REPLICAS if option.max_count is None else option.max_count // layout.gpus
+                barred = _barred(instance.limits, model, option.name, layout)
+                if barred is not None:
+                    refused.append(barred)
+                    continue
+                limits, spare = instance.limits, instance.limits.spare(option.name, layout.gpus)
+                held_gpus = limits.of(option.name).held_gpus(layout.gpus)
+                limit, key = _most_replicas(limits, option.name, layout.gpus, spare)
                 if limit < 1:
-                    refused.append(_too_few(model, option, layout))
+                    refused.append(_too_few(model, option.name, layout, limits, key))
+                    continue
+                if isinstance(found, MeasuredCapacity):
+                    measured.append(
+                        MeasuredCandidate(
+                            model=model,
+                            gpu=option.name,
+                            layout=layout,
+                            precision=precision,
+                            capacity=found,
+                            price=option.price,
+                            max_replicas=limit,
+                            spare=spare,
+                            held_gpus=held_gpus,
+                            whole_nodes=limits.of(option.name).whole_nodes,
+                            limited_by=key,
+                        )
+                    )
                     continue
                 candidates.append(
                     Candidate(
@@ -100,9 +185,13 @@ def enumerate_candidates(instance: Instance) -> CandidateSet:
                         router=option.engine.router,
                         price=option.price,
                         max_replicas=limit,
+                        spare=spare,
+                        held_gpus=held_gpus,
+                        whole_nodes=limits.of(option.name).whole_nodes,
+                        limited_by=key,
                     )
                 )
-    return CandidateSet(candidates=tuple(candidates), refused=tuple(refused))
+    return CandidateSet(candidates=tuple(candidates), refused=tuple(refused), measured=tuple(measured))
 
 
 def _layouts(instance: Instance, model: str, option: GpuOption) -> Iterator[tuple[Layout, str | None, Refusal | None]]:
@@ -136,11 +225,52 @@ def _layouts(instance: Instance, model: str, option: GpuOption) -> Iterator[tupl
             yield refusal.layout, precision, refusal
 
 
-def _too_few(model: str, option: GpuOption, layout: Layout) -> RefusedCandidate:
+def _layout_order(item: tuple[Layout, str | None, Refusal | None]) -> tuple[object, ...]:
+    layout, precision, refusal = item
+    return (layout.tp, layout.pp, layout.ep, layout.dp, layout.cp, precision or "", refusal is not None)
+
+
+def _barred(limits: Limits, model: str, gpu: str, layout: Layout) -> RefusedCandidate | None:
+    """The refusal of a pool that the scenario forbids."""
+    for index, item in enumerate(limits.forbidden):
+        if item.bars(model, gpu, layout):
+            key = f"layouts.forbid[{index}]"
+            refusal = Refusal(
+                layout=layout, kind="forbidden", reason=f"forbidden by {key}", change=f"what {key} forbids"
+            )
+            return RefusedCandidate(model=model, gpu=gpu, refusal=refusal)
+    return None
+
+
+def _most_replicas(limits: Limits, gpu: str, replica_gpus: int, spare: int) -> tuple[int, str]:
+    """Replicas that serve in the largest pool that every limit allows, and the key of the limit that says so."""
+    most, key = _MOST_REPLICAS, ""
+    for cap in limits.caps:
+        one = Holding(gpu=gpu, replica_gpus=replica_gpus, replicas=1)
+        if cap.kind == "pools" or (cap.name and cap.name != gpu):
+            continue
+        low, high = 0, most + spare + 1
+        while high - low > 1:
+            middle = (low + high) // 2
+            fits = limits.used(cap, [replace(one, replicas=middle)]) <= cap.most
+            low, high = (middle, high) if fits else (low, middle)
+        if low - spare < most:
+            most, key = low - spare, cap.key
+    return most, key
+
+
+def _too_few(model: str, gpu: str, layout: Layout, limits: Limits, key: str) -> RefusedCandidate:
+    cap = next(item for item in limits.caps if item.key == key)
+    spare = limits.spare(gpu, layout.gpus)
+    need = limits.used(cap, [Holding(gpu=gpu, replica_gpus=layout.gpus, replicas=1 + spare)])
+    told = "one replica" if not spare else f"one replica with {spare} to spare"
+    told = f"{told} takes {layout.gpus * (1 + spare)} GPUs"
+    if cap.kind != "stock":
+        told = f"{told}, {need:.4g} {cap.unit}"
     refusal = Refusal(
         layout=layout,
         kind="gpus",
-        reason=f"one replica takes {layout.gpus} GPUs, stock of {option.name} is {option.max_count}",
-        change=f"raise fleet.gpus.{option.name}.max_count to {layout.gpus}",
+        reason=f"{told}, stock of {gpu} is {cap.most:g}" if cap.kind == "stock" else f"{told}, of {cap.most:g} at most",
+        change=f"raise {key} to {need:.4g}",
     )
-    return RefusedCandidate(model=model, gpu=option.name, refusal=refusal)
+    return RefusedCandidate(model=model, gpu=gpu, refusal=refusal, limited_by=key)

@@ -36,12 +36,12 @@ class Blend:
     @property
     def cost_usd_per_hour(self) -> float:
         """Of the whole pool."""
-        return self.candidate.cost_usd_per_hour * self.replicas
+        return self.candidate.pool_cost(self.replicas)
 
     @property
     def gpus(self) -> int:
-        """GPUs of the whole pool."""
-        return self.candidate.layout.gpus * self.replicas
+        """GPUs that the whole pool keeps from others."""
+        return self.candidate.pool_gpus(self.replicas)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -109,7 +109,7 @@ class SharedPool:
         ends = self.low[cell, None] * self.fan.rays[cell]
         chord = 1.0 / np.linalg.solve(ends.T, ray).sum() if np.all(self.low[cell] > 0.0) else 0.0
         points = self.high[:, None] * self.fan.rays
-        with np.errstate(divide="ignore"):
+        with np.errstate(divide="ignore", invalid="ignore"):
             beyond = np.where(points > 0.0, points / ray, 0.0).max(axis=1).min()
         mix_classes = [item.part(part) for item, part in zip(self.classes, ray.tolist(), strict=True) if part > 0.0]
         if chord > 0.0:

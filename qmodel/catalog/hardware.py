@@ -115,6 +115,7 @@ def node_record(entry: Mapping[str, Any], *, name: str, gpu: str, domain: Mappin
         confidence=entry["confidence"],
         source=source_text(entry["source"]),
         as_of=entry["as_of"],
+        max_power_kw=entry.get("max_power_kw"),
     )
 
 

@@ -21,12 +21,13 @@ from qmodel.catalog.schema import (
 from qmodel.errors import Problem
 from qmodel.files import Document, join_key, read_yaml
 
-__all__ = ["Layered", "layer_files"]
+__all__ = ["CATALOG_SECTIONS", "Layered", "layer_files"]
 
 CALIBRATION_VERSION = 1
 _BY_ID = ("gpus", "nodes", "scale_out", "topologies", "scale_up_domains", "models", "engines")
 _HEAD = ("schema_version", "qmodel_calibration", "about", "source", "as_of", "confidence", "note")
-_SECTIONS = (*_BY_ID, "gpu_hour", "constants", "calibrations", "default_node")
+CATALOG_SECTIONS = (*_BY_ID, "gpu_hour", "constants", "default_node")  # without what calibrations add
+_SECTIONS = (*CATALOG_SECTIONS, "calibrations")
 _CALIBRATED = ("model", "gpu", "engine", "precision")  # what tells one calibration from another
 _KIND = {"gpus": "gpu", "nodes": "node", "scale_out": "fabric", "topologies": "topology", "models": "model"}
 _KIND["engines"] = "engine"
@@ -173,6 +174,8 @@ def _add_calibrations(layered: Layered, document: Document, content: object) -> 
         broken = check_entry("calibrations", entry, document, key)
         for kind in ("model", "gpu", "engine"):
             identity = names[kind].find(str(entry.get(kind)))
+            if kind == "model" and str(entry.get(kind)).lower().endswith(".json"):
+                continue  # a configuration file, by the path that scenarios name it
             if identity is not None:
                 entry[kind] = names[kind].shown[identity]
             elif isinstance(entry.get(kind), str):

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from qmodel.cli.calibrate_verb import calibrate_command
 from qmodel.cli.compare_verb import compare_command
 from qmodel.cli.failures import INTERRUPTED, say
 from qmodel.cli.fleet_verbs import capacity_command, evaluate_command
@@ -33,6 +34,7 @@ app.command("capacity")(capacity_command)
 app.command("simulate")(simulate_command)
 app.command("compare")(compare_command)
 app.command("explain")(explain_command)
+app.command("calibrate")(calibrate_command)
 app.command("catalog")(catalog_command)
 app.command("schema")(schema_command)
 app.add_typer(trace_app, name="trace")

@@ -45,7 +45,9 @@ def _worst_targets(targets: tuple[SloRow, ...]) -> dict[str, SloRow]:
 
 
 def _ratio(row: SloRow) -> float:
-    return float("inf") if row.predicted_s is None else row.predicted_s / row.target_s
+    if row.predicted_s is None:  # not stable, or measured
+        return 0.0 if row.met else float("inf")
+    return row.predicted_s / row.target_s
 
 
 def _slack_percent(row: SloRow) -> float | None:

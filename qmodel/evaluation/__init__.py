@@ -3,6 +3,7 @@
 from qmodel.evaluation.assessment import assess, slo_ratios
 from qmodel.evaluation.fleet_metrics import evaluate_fleet, fleet_capacity, pool_cases
 from qmodel.evaluation.kv_links import kv_token_bytes
+from qmodel.evaluation.measured_pools import MeasuredCase
 from qmodel.evaluation.path_predictions import PoolCase
 from qmodel.evaluation.results import CapacityResult, CurveRow, Evaluation, LatencyRow
 
@@ -11,6 +12,7 @@ __all__ = [
     "CurveRow",
     "Evaluation",
     "LatencyRow",
+    "MeasuredCase",
     "PoolCase",
     "assess",
     "evaluate_fleet",

@@ -7,16 +7,24 @@ from dataclasses import replace
 
 import numpy as np
 
+from qmodel.evaluation.bindings import TOLERANCE, binding_of, value_of
 from qmodel.evaluation.kv_links import sources_of
+from qmodel.evaluation.measured_pools import (
+    FULL,
+    MeasuredCase,
+    measured_binding,
+    measured_overload,
+    measured_row,
+)
 from qmodel.evaluation.path_predictions import FleetPredictions, PoolCase, Solution, predict_paths
 from qmodel.evaluation.results import Evaluation, LatencyRow
-from qmodel.queueing import ClassPrediction, Prediction, pool_metrics
+from qmodel.queueing import ClassPrediction, pool_metrics
 from qmodel.types import (
     METRICS,
     Fleet,
     FloatArray,
     IntArray,
-    KvLink,
+    Limits,
     LinkRow,
     Metric,
     PoolRow,
@@ -31,30 +39,15 @@ from qmodel.types import (
 __all__ = ["PoolCase", "assess", "slo_ratios", "wanted_metrics"]
 
 _LEVELS = ("nominal", "p90", "low")
-_OVERLOAD_WORDS = {
-    "kv": "KV memory",
-    "length": "KV memory",
-    "slots": "max_num_seqs",
-    "steps": "step time",
-    "rate": "measured rate",
-    "link": "link",
-}
-_MOVED_BY = {  # metrics that a pool has a part in
-    "unified": METRICS,
-    "prefill": ("ttft", "answer_start", "completion"),
-    "decode": ("answer_start", "tpot", "completion"),
-    "answer": ("answer_start", "tpot", "completion"),
-}
-_NO_LINK = KvLink(bytes_per_s=np.inf, bytes_per_token=0.0)
 _SCANS, _SCAN_POINTS = 4, 17  # each scan narrows a mixture's quantile by 16
-_TOLERANCE = 1e-9  # of a target: rounding of a sum must not turn a met target into a missed one
 
 
 def assess(
     classes: Mapping[str, RequestClass],
-    cases: Mapping[str, PoolCase],
+    cases: Mapping[str, PoolCase | MeasuredCase],
     fleet: Fleet,
     *,
+    limits: Limits | None = None,
     confidence: str = "nominal",
     assumptions: Sequence[str] = (),
     detail: bool = True,
@@ -65,38 +58,50 @@ def assess(
         classes: request classes by name.
         cases: one per pool of the fleet, by pool name.
         fleet: pools and routing.
+        limits: say whether whole nodes are paid; None: single GPUs are.
         confidence: ``nominal`` or ``p90``: the level at which targets decide ``feasible``.
         assumptions: sentences to hand on.
         detail: fill the latency table and say what binds; a check of the targets needs neither.
     """
-    predictions: dict[str, FleetPredictions] = {"nominal": predict_paths(classes, cases, fleet)}
-    moved = [name for name, case in cases.items() if case.replica.step.band.p90 > 0.0]
+    predicted = {name: case for name, case in cases.items() if isinstance(case, PoolCase)}
+    loads = {name: case.utilisation(classes, fleet) for name, case in cases.items() if isinstance(case, MeasuredCase)}
+    full = [name for name, load in loads.items() if load > FULL]
+    predictions: dict[str, FleetPredictions] = {"nominal": predict_paths(classes, predicted, fleet)}
+    moved = [name for name, case in predicted.items() if case.replica.step.band.p90 > 0.0]
     for level in _LEVELS[1:]:
         predictions[level] = predict_paths(
-            classes, cases, fleet, level=level, known=predictions["nominal"], changed=moved
+            classes, predicted, fleet, level=level, known=predictions["nominal"], changed=moved
         )
     nominal = predictions["nominal"]
-    slo = tuple(_slo_rows(classes, fleet, predictions))
+    slo = tuple(_slo_rows(classes, fleet, predictions, full))
     decided = "met_at_p90" if confidence == "p90" else "met"
     level = "p90" if confidence == "p90" else "nominal"
+    stable = nominal.stable and not full
     return Evaluation(
         fleet=fleet,
         pools=tuple(
-            _pool_row(
+            _measured_pool_row(case, loads[name])
+            if isinstance(case, MeasuredCase)
+            else _pool_row(
                 case,
                 nominal.pools.get(name),
-                _binding(name, classes, cases, fleet, nominal, level, predictions[level]) if detail else "",
+                binding_of(name, classes, predicted, fleet, nominal, level, predictions[level]) if detail else "",
             )
             for name, case in cases.items()
         ),
         routing=tuple(_route_rows(classes, fleet)),
         slo=slo,
         latency=tuple(_latency_rows(classes, fleet, nominal)) if detail else (),
-        links=tuple(_link_rows(cases, fleet, nominal)),
-        stable=nominal.stable,
-        feasible=nominal.stable and all(getattr(row, decided) for row in slo),
-        cost_usd_per_hour=float(sum(case.pool.gpus * case.price.usd_per_gpu_hour for case in cases.values())),
-        assumptions=(*assumptions, *_band_notes(cases), *_stage_notes(classes, cases, fleet)),
+        links=tuple(_link_rows(predicted, fleet, nominal)),
+        stable=stable,
+        feasible=stable and all(getattr(row, decided) for row in slo),
+        cost_usd_per_hour=_cost(cases, fleet, limits),
+        assumptions=(
+            *assumptions,
+            *_limit_notes(classes, cases, fleet, limits),
+            *_band_notes(predicted),
+            *_stage_notes(classes, predicted, fleet),
+        ),
     )
 
 
@@ -134,6 +139,39 @@ def slo_ratios(
     return np.asarray(metrics / targets)
 
 
+def _cost(cases: Mapping[str, PoolCase | MeasuredCase], fleet: Fleet, limits: Limits | None) -> float:
+    """Of all pools, and of GPUs that stand idle in nodes that are paid whole."""
+    pools = float(sum(case.pool.gpus * case.price.usd_per_gpu_hour for case in cases.values()))
+    return pools if limits is None else pools + limits.idle_usd_per_hour(fleet.holdings)
+
+
+def _limit_notes(
+    classes: Mapping[str, RequestClass],
+    cases: Mapping[str, PoolCase | MeasuredCase],
+    fleet: Fleet,
+    limits: Limits | None,
+) -> list[str]:
+    """Limits that a fleet breaks, and what is paid for and serves nothing."""
+    if limits is None:
+        return []
+    notes = [
+        f"the fleet breaks {cap.key}: it takes {limits.used(cap, fleet.holdings):.4g} {cap.unit} of {cap.most:g}"
+        for cap in limits.exceeded(fleet.holdings)
+    ]
+    cost, budget = _cost(cases, fleet, limits), limits.budget_usd_per_hour
+    if budget is not None and cost > budget * (1.0 + TOLERANCE):
+        notes.append(f"the fleet breaks fleet.budget_usd_per_hour: it costs {cost:.2f} of {budget:g} USD/h")
+    for name in fleet.pools:
+        served = [cls for cls, paths in fleet.routing.items() if any(name in path.pools for path in paths)]
+        if len(served) > 1 and any(cls in classes and classes[cls].isolate for cls in served):
+            notes.append(f"pool {name} serves {', '.join(served)}, although one of them is isolated")
+    return notes + [
+        f"{gpu}: nodes of {limits.of(gpu).node_gpus} GPUs are paid whole, {limits.nodes(gpu, fleet.holdings)} of them;"
+        f" GPUs that stand idle in them: {count} ({count * limits.of(gpu).usd_per_gpu_hour:.2f} USD/h)"
+        for gpu, count in limits.idle_gpus(fleet.holdings).items()
+    ]
+
+
 def _band_notes(cases: Mapping[str, PoolCase]) -> list[str]:
     """How far the step times and the memory model of each pool can be trusted."""
     thrashing = [
@@ -167,16 +205,24 @@ def _stage_notes(classes: Mapping[str, RequestClass], cases: Mapping[str, PoolCa
 
 
 def _slo_rows(
-    classes: Mapping[str, RequestClass], fleet: Fleet, predictions: Mapping[str, FleetPredictions]
+    classes: Mapping[str, RequestClass], fleet: Fleet, predictions: Mapping[str, FleetPredictions], full: Sequence[str]
 ) -> list[SloRow]:
+    """One row per target and path, and one for the mixture of several; ``full``: measured pools that are overloaded."""
     rows = []
     for item in classes.values():
         paths = fleet.routing.get(item.name, ())
         for slo in item.slos:
+            measured = [path for path in paths if (item.name, path.pools) not in predictions["nominal"].paths]
             for path in paths:
-                values = [_predicted(predictions[level].paths[item.name, path.pools], slo) for level in _LEVELS]
+                if path in measured:
+                    rows.append(measured_row(item.name, path.label, slo, met=path.pools[0] not in full))
+                    continue
+                values = [value_of(predictions[level].paths[item.name, path.pools], slo) for level in _LEVELS]
                 rows.append(_slo_row(item.name, path.label, slo, values))
-            if len(paths) > 1:
+            if measured and len(paths) > 1:  # every path within the target is sufficient
+                met = all(row.met_at_p90 for row in rows[-len(paths) :])
+                rows.append(measured_row(item.name, "fleet", slo, met=met))
+            elif len(paths) > 1:
                 values = [
                     _mixture([(path.share, predictions[level].paths[item.name, path.pools]) for path in paths], slo)
                     for level in _LEVELS
@@ -187,7 +233,7 @@ def _slo_rows(
 
 def _slo_row(cls: str, path: str, slo: Slo, values: Sequence[float | None]) -> SloRow:
     nominal, high, low = values
-    limit = slo.target_s * (1.0 + _TOLERANCE)
+    limit = slo.target_s * (1.0 + TOLERANCE)
     return SloRow(
         cls=cls,
         path=path,
@@ -200,13 +246,6 @@ def _slo_row(cls: str, path: str, slo: Slo, values: Sequence[float | None]) -> S
         met=nominal is not None and nominal <= limit,
         met_at_p90=high is not None and high <= limit,
     )
-
-
-def _predicted(prediction: ClassPrediction | None, slo: Slo) -> float | None:
-    if prediction is None:
-        return None
-    metric: Prediction = getattr(prediction, slo.metric)
-    return float(metric.mean if slo.p is None else metric.quantile(slo.p))
 
 
 def _mixture(parts: Sequence[tuple[float, ClassPrediction | None]], slo: Slo) -> float | None:
@@ -238,6 +277,8 @@ def _latency_rows(classes: Mapping[str, RequestClass], fleet: Fleet, predictions
     rows = []
     for item in classes.values():
         for path in fleet.routing.get(item.name, ()):
+            if (item.name, path.pools) not in predictions.paths:  # measured, not predicted
+                continue
             prediction = predictions.paths[item.name, path.pools]
             for name in METRICS:
                 if name == "answer_start" and item.lengths.reasoning is None:
@@ -289,11 +330,34 @@ def _link_rows(cases: Mapping[str, PoolCase], fleet: Fleet, predictions: FleetPr
 
 
 def _pool_row(case: PoolCase, prediction: Solution | None, binding: str) -> PoolRow:
-    item = case.pool
-    price = case.price.usd_per_gpu_hour
     stable = prediction is None or prediction.overload is None
     overload = prediction.overload.reason if prediction is not None and prediction.overload is not None else ""
     known = prediction is not None and stable
+    return replace(
+        _bare_row(case),
+        utilisation=None if prediction is None else prediction.utilisation,
+        kv_fill=prediction.kv_fill if prediction is not None and known else None,
+        mean_batch=prediction.mean_batch if prediction is not None and known else None,
+        binding=binding if stable else "overload",
+        stable=stable,
+        overload=overload,
+    )
+
+
+def _measured_pool_row(case: MeasuredCase, utilisation: float) -> PoolRow:
+    overload = measured_overload(case, utilisation)
+    return replace(
+        _bare_row(case),
+        utilisation=utilisation,
+        binding=measured_binding(case, utilisation) if overload is None else "overload",
+        stable=overload is None,
+        overload="" if overload is None else overload.reason,
+    )
+
+
+def _bare_row(case: PoolCase | MeasuredCase) -> PoolRow:
+    """What a pool is, without its load."""
+    item, price = case.pool, case.price.usd_per_gpu_hour
     return PoolRow(
         pool=item.name,
         model=item.model,
@@ -309,78 +373,9 @@ def _pool_row(case: PoolCase, prediction: Solution | None, binding: str) -> Pool
         price_tier=case.price.tier,
         usd_per_gpu_hour=price,
         cost_usd_per_hour=price * item.gpus,
-        utilisation=None if prediction is None else prediction.utilisation,
-        kv_fill=prediction.kv_fill if prediction is not None and known else None,
-        mean_batch=prediction.mean_batch if prediction is not None and known else None,
-        binding=binding if stable else "overload",
-        stable=stable,
-        overload=overload,
+        utilisation=None,
+        kv_fill=None,
+        mean_batch=None,
+        binding="",
+        stable=True,
     )
-
-
-def _binding(
-    name: str,
-    classes: Mapping[str, RequestClass],
-    cases: Mapping[str, PoolCase],
-    fleet: Fleet,
-    predicted: FleetPredictions,
-    level: str,
-    at_level: FleetPredictions,
-) -> str:
-    """What is missed now, else what breaks when the pool loses one replica: an overload, or the target missed by most.
-
-    Where the target would hold if memory were no limit, memory is what binds; where it would hold if the KV came at
-    once, the link is.
-    """
-    if name not in predicted.pools:
-        return "unused"
-    case = cases[name]
-
-    def with_case(changed: PoolCase) -> FleetPredictions:
-        return predict_paths(classes, {**cases, name: changed}, fleet, level=level, known=at_level, changed=(name,))
-
-    link = predicted.links.get(name)
-    if link is not None and link.overload is not None:
-        return _OVERLOAD_WORDS["link"]
-    missed = _most_missed(name, predicted, classes, fleet)
-    if missed is None:
-        if case.pool.replicas == 1:
-            return "one replica is the least"
-        case = replace(case, pool=replace(case.pool, replicas=case.pool.replicas - 1))
-        smaller = with_case(case)
-        overload = smaller.pools[name].overload
-        if overload is not None:
-            return _OVERLOAD_WORDS[overload.kind]
-        missed = _most_missed(name, smaller, classes, fleet)
-        if missed is None:
-            return "spare: one replica less still meets every target"
-    cls, pools, slo = missed
-    if case.link is not None and _holds(with_case(replace(case, link=_NO_LINK)), cls, pools, slo):
-        return f"link: SLO {cls} {slo.metric} {slo.stat}"
-    if case.replica.kv_tokens is not None:
-        unlimited = replace(case, replica=replace(case.replica, kv_tokens=None))
-        if _holds(with_case(unlimited), cls, pools, slo):
-            return f"KV memory: SLO {cls} {slo.metric} {slo.stat}"
-    return f"SLO {cls} {slo.metric} {slo.stat}"
-
-
-def _holds(predicted: FleetPredictions, cls: str, pools: tuple[str, ...], slo: Slo) -> bool:
-    value = _predicted(predicted.paths[cls, pools], slo)
-    return value is not None and value <= slo.target_s
-
-
-def _most_missed(
-    pool: str, predicted: FleetPredictions, classes: Mapping[str, RequestClass], fleet: Fleet
-) -> tuple[str, tuple[str, ...], Slo] | None:
-    """Class, path and target of a pool with the largest ratio of prediction to target above 1; None where all hold."""
-    worst, ratio = None, 1.0 + _TOLERANCE
-    for name, item in classes.items():
-        for path in fleet.routing.get(name, ()):
-            if pool not in path.pools:
-                continue
-            for slo in item.slos:
-                value = _predicted(predicted.paths[name, path.pools], slo)
-                concerns = slo.metric in _MOVED_BY[fleet.pools[pool].role]
-                if concerns and value is not None and value / slo.target_s > ratio:
-                    worst, ratio = (name, path.pools, slo), value / slo.target_s
-    return worst

@@ -13,11 +13,12 @@ from qmodel.errors import Problem, ScenarioError
 from qmodel.evaluation.assessment import assess
 from qmodel.evaluation.kv_links import links_into
 from qmodel.evaluation.loaded_pools import LoadedPool, LoadedRow, loaded_parts
+from qmodel.evaluation.measured_pools import LoadedMeasured, MeasuredCase
 from qmodel.evaluation.path_predictions import PoolCase
 from qmodel.evaluation.results import CapacityResult, CurveRow, Evaluation
 from qmodel.perf import layouts
 from qmodel.problem import Instance, price_of, replica_of, with_engine
-from qmodel.types import ROLES_IN_A_ROW, Engine, Fleet, Path, Pool, Refusal, Replica, RequestClass
+from qmodel.types import ROLES_IN_A_ROW, Engine, Fleet, MeasuredCapacity, Path, Pool, Refusal, Replica, RequestClass
 
 __all__ = ["evaluate_fleet", "fleet_capacity", "pool_cases"]
 
@@ -38,7 +39,12 @@ def evaluate_fleet(instance: Instance, fleet: Fleet) -> Evaluation:
     """
     cases = pool_cases(instance, fleet)
     return assess(
-        instance.classes, cases, fleet, confidence=instance.policy.confidence, assumptions=instance.assumptions
+        instance.classes,
+        cases,
+        fleet,
+        limits=instance.limits,
+        confidence=instance.policy.confidence,
+        assumptions=instance.assumptions,
     )
 
 
@@ -69,14 +75,14 @@ def fleet_capacity(instance: Instance, fleet: Fleet) -> CapacityResult:
     )
 
 
-def pool_cases(instance: Instance, fleet: Fleet) -> dict[str, PoolCase]:
-    """The replicas, routers and prices of a fleet's pools, all problems reported at once.
+def pool_cases(instance: Instance, fleet: Fleet) -> dict[str, PoolCase | MeasuredCase]:
+    """The replicas or capacities, routers and prices of a fleet's pools, all problems reported at once.
 
     Raises:
         ScenarioError: as :func:`evaluate_fleet`.
     """
     problems = _routing_problems(instance, fleet)
-    cases = {}
+    cases: dict[str, PoolCase | MeasuredCase] = {}
     for name, pool in fleet.pools.items():
         key = f"pools.{name}"
         if pool.gpu not in instance.gpus:
@@ -104,11 +110,23 @@ def pool_cases(instance: Instance, fleet: Fleet) -> dict[str, PoolCase]:
         if _is_refusal(found):
             problems.append(Problem(key=f"{key}.layout", what=found.reason, hint=found.change))
             continue
+        spare = instance.limits.spare(pool.gpu, pool.layout.gpus)
+        if spare >= pool.replicas:
+            what = f"none of its {pool.replicas} replicas is left when {spare} are lost, which policy asks for"
+            problems.append(Problem(key=f"{key}.replicas", what=what, hint=f"have at least {spare + 1}"))
+            continue
+        price = price_of(instance, pool)
+        if isinstance(found, MeasuredCapacity):
+            problems += _measured_problems(pool, found, fleet)
+            cases[name] = MeasuredCase(pool=pool, capacity=found, price=price, spare=spare)
+            continue
         assert isinstance(found, Replica)
-        cases[name] = PoolCase(pool=pool, replica=found, router=engine.router, price=price_of(instance, pool))
+        cases[name] = PoolCase(pool=pool, replica=found, router=engine.router, price=price, spare=spare)
     if not problems:
         links, problems = links_into(instance, fleet)
-        cases |= {name: replace(cases[name], link=link) for name, link in links.items()}
+        for name, case in cases.items():
+            if name in links and isinstance(case, PoolCase):
+                cases[name] = replace(case, link=links[name])
     if problems:
         raise ScenarioError(replace(problem, file="<fleet>") for problem in problems)
     return cases
@@ -135,7 +153,24 @@ def _illegal(instance: Instance, pool: Pool, engine: Engine) -> Refusal | None:
     return next((replace(item, change=item.change and f"try {item.change}") for item in found.refused), None)
 
 
-def _is_refusal(found: Replica | Refusal) -> TypeGuard[Refusal]:
+def _measured_problems(pool: Pool, capacity: MeasuredCapacity, fleet: Fleet) -> list[Problem]:
+    """What a pool of measured capacity is asked for beyond what was measured."""
+    key, problems = f"pools.{pool.name}", []
+    for name, paths in fleet.routing.items():
+        if name not in capacity.max_rate_rps and any(pool.name in path.pools for path in paths):
+            what = f"pool '{pool.name}' has no measured capacity for class '{name}'"
+            hint = f"add {name} to max_rate_rps of the profile, or route it elsewhere"
+            problems.append(Problem(key=f"routing.{name}", what=what, hint=hint))
+    if pool.role != "unified":
+        what = "runs at a measured capacity, which is of whole requests"
+        problems.append(Problem(key=f"{key}.role", what=what, hint="use role: unified, or a profile of step times"))
+    if pool.engine:
+        what = "runs at a measured capacity, which engine settings do not change"
+        problems.append(Problem(key=f"{key}.engine", what=what, hint="leave engine out, or profile step times"))
+    return problems
+
+
+def _is_refusal(found: Replica | MeasuredCapacity | Refusal) -> TypeGuard[Refusal]:
     return isinstance(found, Refusal)
 
 
@@ -181,7 +216,7 @@ def _path_problems(item: RequestClass, path: Path, key: str, fleet: Fleet) -> li
     return problems
 
 
-def _curve_row(pools: Sequence[LoadedPool | LoadedRow], factor: float, total_rps: float) -> CurveRow:
+def _curve_row(pools: Sequence[LoadedPool | LoadedRow | LoadedMeasured], factor: float, total_rps: float) -> CurveRow:
     busiest = max(item.utilisations([factor])[0] for item in pools)
     worst, name = -1.0, ""
     for item in pools:

@@ -66,8 +66,13 @@ def _link(instance: Instance, stated: PoolLink, pool: Pool, sources: list[Pool])
             bandwidth_gbps = min(rate for rate, _ in known)
         if latency_s is None:
             latency_s = max((delay for _, delay in known), default=0.0)
-    lanes = stated.lanes or min(pool.replicas, sum(source.replicas for source in sources))
+    lanes = stated.lanes or min(_serving(instance, pool), sum(_serving(instance, source) for source in sources))
     return KvLink(bytes_per_s=bandwidth_gbps * 1e9, bytes_per_token=token_bytes, latency_s=latency_s, lanes=lanes)
+
+
+def _serving(instance: Instance, pool: Pool) -> int:
+    """Replicas beside those that may be lost."""
+    return pool.replicas - instance.limits.spare(pool.gpu, pool.layout.gpus)
 
 
 def kv_token_bytes(instance: Instance, pool: Pool) -> float | None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from qmodel.evaluation.assessment import slo_ratios
+from qmodel.evaluation.measured_pools import LoadedMeasured, MeasuredCase
 from qmodel.evaluation.path_predictions import FleetPredictions, PoolCase, predict_paths
 from qmodel.problem import Instance, at_confidence
 from qmodel.queueing import utilisation
@@ -19,15 +20,21 @@ _ROW_BISECTIONS = 14
 _LEAST_LOAD = 1e-6  # of the largest stable one: a target missed there is missed at any load
 
 
-def loaded_parts(instance: Instance, fleet: Fleet, cases: Mapping[str, PoolCase]) -> list[LoadedPool | LoadedRow]:
+def loaded_parts(
+    instance: Instance, fleet: Fleet, cases: Mapping[str, PoolCase | MeasuredCase]
+) -> list[LoadedPool | LoadedRow | LoadedMeasured]:
     """The parts of a fleet that share no pool: unified pools one by one, and pools joined by paths together."""
-    parts: list[LoadedPool | LoadedRow] = []
+    parts: list[LoadedPool | LoadedRow | LoadedMeasured] = []
+    predicted = {name: case for name, case in cases.items() if isinstance(case, PoolCase)}
     for names in fleet.joined_pools:
-        part = (
-            LoadedPool(instance, fleet, cases[names[0]])
-            if fleet.pools[names[0]].role == "unified"
-            else LoadedRow(instance, fleet, {name: cases[name] for name in names})
-        )
+        first = cases[names[0]]
+        part: LoadedPool | LoadedRow | LoadedMeasured
+        if isinstance(first, MeasuredCase):
+            part = LoadedMeasured(instance.classes, fleet, first)
+        elif first.pool.role == "unified":
+            part = LoadedPool(instance, fleet, first)
+        else:
+            part = LoadedRow(instance, fleet, {name: predicted[name] for name in names})
         if part.classes:
             parts.append(part)
     return parts
@@ -38,7 +45,7 @@ class LoadedPool:
 
     def __init__(self, instance: Instance, fleet: Fleet, case: PoolCase) -> None:
         self.name = case.pool.name
-        self.count = case.pool.replicas
+        self.count = case.serving
         self.router = case.router
         self.replica = at_confidence(case.replica, instance.policy.confidence)
         parts = [

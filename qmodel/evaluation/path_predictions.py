@@ -7,12 +7,12 @@ from dataclasses import dataclass, field, replace
 
 from qmodel.problem import Price, at_confidence
 from qmodel.queueing import ClassPrediction, PoolPrediction, pool
-from qmodel.queueing.kv_transfer import Feed, KvTransfer, feed_of, solve_transfer
-from qmodel.queueing.prefill_pool import PrefillPool, solve_prefill
-from qmodel.queueing.stages_decode import DecodePool, solve_decode
-from qmodel.queueing.stages_delays import no_delay
-from qmodel.queueing.stages_metrics import Hop, row_metrics
-from qmodel.queueing.stages_parts import Leg, Until, answer_leg, decode_leg
+from qmodel.queueing.tandem.decode_stage import DecodePool, solve_decode
+from qmodel.queueing.tandem.delays import no_delay
+from qmodel.queueing.tandem.kv_transfer import Feed, KvTransfer, feed_of, solve_transfer
+from qmodel.queueing.tandem.prefill_pool import PrefillPool, solve_prefill
+from qmodel.queueing.tandem.row_laws import Hop, row_metrics
+from qmodel.queueing.tandem.stage_parts import Leg, Until, answer_leg, decode_leg
 from qmodel.types import Fleet, KvLink, Path, Pool, Replica, RequestClass, Router, Stream
 
 __all__ = ["FleetPredictions", "PoolCase", "Solution", "predict_paths", "streams_of"]
@@ -29,6 +29,7 @@ class PoolCase:
         router: how requests are spread over the replicas.
         price: per GPU and hour.
         link: brings KV here from the pools before; None for a first pool.
+        spare: replicas that predictions take as lost.
     """
 
     pool: Pool
@@ -36,6 +37,12 @@ class PoolCase:
     router: Router
     price: Price
     link: KvLink | None = None
+    spare: int = 0
+
+    @property
+    def serving(self) -> int:
+        """Replicas that serve."""
+        return self.pool.replicas - self.spare
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -84,7 +91,7 @@ def predict_paths(
 
     Args:
         classes: request classes by name.
-        cases: one per pool, at nominal step times.
+        cases: pools at nominal step times; paths through others are left out.
         fleet: pools and routing.
         level: ``nominal``, ``p90`` or ``low`` step times.
         known: an earlier solution of the same demand, from which pools are taken over, except
@@ -111,6 +118,7 @@ def predict_paths(
             (name, path.pools): _metrics(item, number, path, solved)
             for name, item in classes.items()
             for number, path in enumerate(fleet.routing.get(name, ()))
+            if path.pools[0] in cases
         },
     )
 
@@ -120,7 +128,7 @@ Legs = list[tuple[Path, Leg]]
 
 
 def _solved(case: PoolCase, level: str, streams: Sequence[Stream], legs: Sequence[Leg]) -> Solution:
-    replica, count = at_confidence(case.replica, level), case.pool.replicas
+    replica, count = at_confidence(case.replica, level), case.serving
     if case.pool.role == "unified":
         return pool(replica, streams, count, router=case.router)
     router: Router = "jsq" if case.router == "jsq" else "random"

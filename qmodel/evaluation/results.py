@@ -45,7 +45,7 @@ class Evaluation:
         links: one row per link between pools; empty where every path is one pool.
         stable: every pool and link carries its load.
         feasible: stable and every target met at the confidence in force.
-        cost_usd_per_hour: of all pools.
+        cost_usd_per_hour: of all pools, and of idle GPUs in nodes that are paid whole.
         assumptions: sentences a reader must know (prices by rule, Poisson arrivals, low confidence).
     """
 
@@ -98,7 +98,8 @@ class CurveRow:
         rate_rps: total request rate.
         utilisation: of the busiest pool; None where a pool is not stable.
         worst_slo: target with the least slack, as ``class metric_stat_s``.
-        worst_ratio: its prediction over its target; None where not stable.
+        worst_ratio: its prediction over its target, in a pool of measured capacity the utilisation; None where not
+            stable.
         met: every target met.
     """
 

@@ -1,7 +1,9 @@
 """The integer program: formulation, solvers, bound, diagnosis of infeasibility."""
 
 from qmodel.optimize.choice import Choice, ShadowPrice, choose
-from qmodel.optimize.infeasibility import Diagnosis, diagnose
+from qmodel.optimize.infeasibility import diagnose
+from qmodel.optimize.limit_diagnosis import Diagnosis
+from qmodel.optimize.open_pools import OpenChoice
 from qmodel.optimize.solvers import SolverOptions, check_solver
 
-__all__ = ["Choice", "Diagnosis", "ShadowPrice", "SolverOptions", "check_solver", "choose", "diagnose"]
+__all__ = ["Choice", "Diagnosis", "OpenChoice", "ShadowPrice", "SolverOptions", "check_solver", "choose", "diagnose"]

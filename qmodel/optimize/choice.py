@@ -9,11 +9,12 @@ from typing import Literal
 
 import numpy as np
 
-from qmodel.candidates import Blend, Column, ColumnSet
+from qmodel.candidates import Blend, Column, ColumnSet, OpenPool
 from qmodel.optimize.formulation import Flow, Relaxation, bound_program, master_program
+from qmodel.optimize.open_pools import OpenChoice, balanced, open_choices
 from qmodel.optimize.programs import Program
 from qmodel.optimize.solvers import Solved, SolverOptions, solve_integer, solve_relaxed
-from qmodel.types import FloatArray, RequestClass
+from qmodel.types import FloatArray, Holding, LimitKind, Limits, RequestClass
 
 __all__ = ["Choice", "ShadowPrice", "choose"]
 
@@ -32,12 +33,12 @@ class ShadowPrice:
     """Change of the least cost per unit of one limit, from the relaxed master.
 
     Attributes:
-        kind: ``cover`` (one request/s more of a class) or ``stock`` (one GPU more of a type).
-        name: class or GPU type.
+        kind: ``cover`` (one request/s more of a class), or the kind of a limit (``stock``: one GPU more of a type).
+        name: class or GPU type; empty where the limit has none.
         usd_per_hour: per unit.
     """
 
-    kind: Literal["cover", "stock"]
+    kind: Literal["cover"] | LimitKind
     name: str
     usd_per_hour: float
 
@@ -48,57 +49,72 @@ class Choice:
 
     Attributes:
         chosen: columns with their counts, at least 1; empty where there is no fleet.
+        open_pools: pools of measured capacity with their counts; empty where there is no fleet.
         outcome: ``solved``; ``infeasible``: no fleet exists; ``unsettled``: no fleet of these columns, others
             are not ruled out; ``time`` or ``error``.
+        cost_usd_per_hour: of the fleet; infinite where there is none.
         bound_usd_per_hour: on every fleet; minus infinity where none was found.
         columns_bound_usd_per_hour: on fleets made of these columns.
         words: the solver's own, kept for diagnosis.
     """
 
     chosen: tuple[tuple[Column, int], ...]
+    open_pools: tuple[OpenChoice, ...] = ()
     outcome: Outcome
+    cost_usd_per_hour: float
     bound_usd_per_hour: float
     columns_bound_usd_per_hour: float
     prices: tuple[ShadowPrice, ...]
     words: str
 
-    def fits(self, stock: Mapping[str, int]) -> bool:
-        """Whether the chosen pools take no more GPUs of any type than there are."""
-        return all(
-            sum(column.gpus * count for column, count in self.chosen if column.candidate.gpu == gpu) <= limit
-            for gpu, limit in stock.items()
-        )
+    @property
+    def holdings(self) -> list[Holding]:
+        """Its pools as limits see them; columns whose replicas add up are one pool each."""
+        found = []
+        for column, count in self.chosen:
+            pools, serving = (1, column.replicas * count) if column.candidate.adds_up else (count, column.replicas)
+            found += [column.candidate.holding(serving)] * pools
+        return found + [item.pool.candidate.holding(item.replicas) for item in self.open_pools]
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is no fleet."""
+        return not self.chosen and not self.open_pools
 
 
 def choose(
     sets: Mapping[str, ColumnSet],
     classes: Mapping[str, Sequence[RequestClass]],
-    stock: Mapping[str, int],
+    limits: Limits,
     *,
     options: SolverOptions,
 ) -> Choice:
-    """Least-cost counts of columns that cover every class within stock, and a bound on any fleet.
+    """Least-cost counts of columns that cover every class within the limits, and a bound on any fleet.
 
-    The relaxation is solved first: where every model has one class its optimum is a
+    The relaxation is solved first: where every group has one class its optimum is a
     fleet, and if the feasible side of the frontier carries it too, it is the answer and
     its own bound. Where classes share pools, the frontier is followed along the mixes that both programs choose, and
     both are solved again, until they agree within the gap.
 
     Args:
-        sets: columns by model.
-        classes: classes by model.
-        stock: GPUs by type, for the limited types.
+        sets: columns by group of classes that may share pools.
+        classes: the classes of each group.
+        limits: of the fleet.
         options: solver, gap and time limit.
     """
-    deadline = time.monotonic() + options.time_limit_s
-    step = _step(sets, classes, stock, options, deadline)
+    started = time.monotonic()
+    deadline = started + options.time_limit_s
+    step = _step(sets, classes, limits, options, deadline)
     for number in range(1, _MOST_ROUNDS):
         closer = step.closer(options.mip_gap)
         renewed = closer is step.sets
         if time.monotonic() > deadline or (renewed and (step.fresh or step.closed(options.mip_gap))):
             break
         bound_only = not renewed and number % _MASTER_EVERY > 0
-        step = _step(closer, classes, stock, options, deadline, earlier=step, bound_only=bound_only)
+        # a look in between for a better fleet takes half as long as all before it: often the bound settles more
+        now = time.monotonic()
+        until = deadline if renewed else min(deadline, now + (now - started) / 2.0)
+        step = _step(closer, classes, limits, options, until, earlier=step, bound_only=bound_only)
     relaxed, solved = step.relaxed, step.solved
     if relaxed.outcome == "infeasible":
         return _nothing("infeasible", relaxed)
@@ -106,12 +122,15 @@ def choose(
     if solved.values is None:
         return _nothing(_WITHOUT.get(solved.outcome, "error"), solved, bound)
     values = _fewest_pools(step, options, deadline)
+    chosen = step.pools(values)
     return Choice(
-        chosen=tuple(step.pools(values)),
+        chosen=tuple(chosen),
+        open_pools=tuple(_balanced(step, values, chosen, options, deadline)),
         outcome="time" if solved.outcome == "time" else "solved",
+        cost_usd_per_hour=float(step.master.cost @ values),
         bound_usd_per_hour=bound,
         columns_bound_usd_per_hour=solved.bound,
-        prices=_prices(step.master, [item for group in classes.values() for item in group], stock, options.name),
+        prices=_prices(step.master, [item for group in classes.values() for item in group], limits, options.name),
         words=solved.words,
     )
 
@@ -142,15 +161,15 @@ class _Step:
         """The columns with the frontier along the mixes that decide the gap; the same where nothing is left to see."""
         if self.relaxed.values is None or self.closed(mip_gap):
             return self.sets
-        mixes: dict[str, dict[tuple[int, int], list[FloatArray]]] = {model: {} for model in self.sets}
+        mixes: dict[str, dict[tuple[int, int], list[FloatArray]]] = {group: {} for group in self.sets}
         for blend, _, shares in self._used(self.solved.values):
-            model, position = self._position(blend)
-            mixes[model].setdefault((position, blend.replicas), []).append(shares)
+            group, position = self._position(blend)
+            mixes[group].setdefault((position, blend.replicas), []).append(shares)
         for flow in self.relaxation.flows:
             for mix in _decisive(flow, self.relaxed.values):
-                mixes[flow.model].setdefault((flow.position, flow.replicas), []).append(mix)
-        found = {model: item.refined(mixes[model]) if mixes[model] else item for model, item in self.sets.items()}
-        return self.sets if all(found[model] is item for model, item in self.sets.items()) else found
+                mixes[flow.group].setdefault((flow.position, flow.replicas), []).append(mix)
+        found = {group: item.refined(mixes[group]) if mixes[group] else item for group, item in self.sets.items()}
+        return self.sets if all(found[group] is item for group, item in self.sets.items()) else found
 
     def pools(self, values: FloatArray) -> list[tuple[Column, int]]:
         """Columns with their counts, blends at the mix that was chosen."""
@@ -160,6 +179,16 @@ class _Step:
             pool = Column(candidate=blend.candidate, replicas=blend.replicas, shares=mix, upper=mix)
             chosen.append((pool, count))
         return chosen
+
+    @property
+    def open_pools(self) -> list[OpenPool]:
+        """Pools of measured capacity, in the order of their variables."""
+        return [item for found in self.sets.values() for item in found.open_pools]
+
+    @property
+    def before_open_pools(self) -> int:
+        """Variables of columns and blends, which come first."""
+        return len(self.columns) + sum(1 + len(blend.points) for blend in self.blends)
 
     def _used(self, values: FloatArray | None) -> list[tuple[Blend, int, FloatArray]]:
         """Blends with their counts and what all of each carry, shape (K,)."""
@@ -177,9 +206,13 @@ class _Step:
         return found
 
     def _position(self, blend: Blend) -> tuple[str, int]:
-        model = blend.candidate.model
-        shared = self.sets[model].shared
-        return model, next(place for place, pools in shared.items() if pools[0].candidate is blend.candidate)
+        """Group of classes and place of the candidate there; a candidate may serve several groups."""
+        return next(
+            (group, place)
+            for group, found in self.sets.items()
+            for place, pools in found.shared.items()
+            if pools[0].candidate is blend.candidate and found.classes[0].name in blend.names
+        )
 
 
 def _decisive(flow: Flow, values: FloatArray) -> list[FloatArray]:
@@ -198,7 +231,7 @@ def _decisive(flow: Flow, values: FloatArray) -> list[FloatArray]:
 def _step(
     sets: Mapping[str, ColumnSet],
     classes: Mapping[str, Sequence[RequestClass]],
-    stock: Mapping[str, int],
+    limits: Limits,
     options: SolverOptions,
     deadline: float,
     *,
@@ -209,7 +242,7 @@ def _step(
 
     What an earlier step found cuts off all that is no better, which a solver proves much faster than it would find it.
     """
-    relaxation = bound_program(sets, classes, stock)
+    relaxation = bound_program(sets, classes, limits)
     relaxed = _improved(relaxation.program, None if earlier is None else earlier.solved, options, deadline)
     if earlier is not None:  # a solver that ran out of time may have shown less than it did before
         relaxed = replace(relaxed, bound=max(relaxed.bound, earlier.relaxed.bound))
@@ -220,8 +253,9 @@ def _step(
     columns = [column for found in sets.values() for column in found.columns]
     blends = [blend for found in sets.values() for blend in found.blends()]
     everyone = [item for group in classes.values() for item in group]
-    master = master_program(columns, everyone, stock, blends)
-    exact = all(found.complete and len(classes[model]) == 1 for model, found in sets.items())
+    open_pools = [item for found in sets.values() for item in found.open_pools]
+    master = master_program(columns, everyone, limits, blends, open_pools)
+    exact = all(found.complete and len(found.sharing(classes[group])) < 2 for group, found in sets.items())
     solved = relaxed
     if relaxed.outcome != "infeasible" and (not exact or relaxed.values is None or master.violations(relaxed.values)):
         solved = _improved(master, None if earlier is None else earlier.solved, options, deadline)
@@ -233,7 +267,7 @@ def _step(
         relaxation=relaxation,
         relaxed=relaxed,
         solved=solved,
-        fresh=True,
+        fresh=earlier is None or solved.outcome != "time",
     )
     if earlier is None or solved.values is not None:
         return found
@@ -272,10 +306,23 @@ def _fewest_pools(step: _Step, options: SolverOptions, deadline: float) -> Float
     return values if found.values is None else found.values
 
 
+def _balanced(
+    step: _Step, values: FloatArray, chosen: Sequence[tuple[Column, int]], options: SolverOptions, deadline: float
+) -> list[OpenChoice]:
+    """The open pools of a solution, their flows spread so that each has as much room as can be."""
+    elsewhere: dict[str, float] = {}
+    for column, count in chosen:
+        for name, share in column.shares.items():
+            elsewhere[name] = elsewhere.get(name, 0.0) + share * count
+    used = open_choices(step.open_pools, values, step.before_open_pools)
+    return balanced(used, elsewhere, lambda program: _solve(program, options, deadline).values)
+
+
 def _nothing(outcome: Outcome, solved: Solved, bound_usd_per_hour: float = -np.inf) -> Choice:
     return Choice(
         chosen=(),
         outcome=outcome,
+        cost_usd_per_hour=np.inf,
         bound_usd_per_hour=bound_usd_per_hour,
         columns_bound_usd_per_hour=solved.bound,
         prices=(),
@@ -288,9 +335,7 @@ def _solve(program: Program, options: SolverOptions, deadline: float) -> Solved:
     return solve_integer(program, solver=options.name, mip_gap=min(_COLUMN_GAP, options.mip_gap), time_limit_s=left)
 
 
-def _prices(
-    master: Program, classes: Sequence[RequestClass], stock: Mapping[str, int], solver: str
-) -> tuple[ShadowPrice, ...]:
+def _prices(master: Program, classes: Sequence[RequestClass], limits: Limits, solver: str) -> tuple[ShadowPrice, ...]:
     relaxed = solve_relaxed(master, solver=solver)
     if relaxed is None:
         return ()
@@ -299,10 +344,10 @@ def _prices(
         ShadowPrice(kind="cover", name=item.name, usd_per_hour=float(dual) / item.rate_rps)
         for item, dual in zip(classes, duals[: len(classes)], strict=True)
     ]
-    # cover rows come first, then one stock row per limited type, in the order of ``stock``
+    # cover rows come first, then one row per limit
     prices += [
-        ShadowPrice(kind="stock", name=gpu, usd_per_hour=float(dual))
-        for gpu, dual in zip(stock, duals[len(classes) : len(classes) + len(stock)], strict=True)
+        ShadowPrice(kind=cap.kind, name=cap.name, usd_per_hour=float(dual))
+        for cap, dual in zip(limits.caps, duals[len(classes) : len(classes) + len(limits.caps)], strict=True)
         if abs(dual) > 1e-9
     ]
     return tuple(prices)

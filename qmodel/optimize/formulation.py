@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
-from qmodel.candidates import Blend, Candidate, Column, ColumnSet, resource_shares
+from qmodel.candidates import Blend, Candidate, Column, ColumnSet, OpenPool, resource_shares
+from qmodel.optimize.limit_rows import Ledger
+from qmodel.optimize.open_pools import add_open_pools, open_rows
 from qmodel.optimize.programs import Program, ProgramBuilder
-from qmodel.types import FloatArray, RequestClass
+from qmodel.types import FloatArray, Limits, RequestClass
 
 __all__ = ["Flow", "Relaxation", "bound_program", "master_program"]
 
@@ -19,14 +22,15 @@ class Flow:
     """Pools of one candidate and count in the relaxation, and where the program holds what they carry.
 
     Attributes:
+        group: of classes that may share pools.
         position: of the candidate among those of its model.
         replicas: count of the shared pool whose corners these are; 0 where no mix was looked at.
-        shares: variable of each class's share, by position of the class in its model.
+        shares: variable of each class's share, by position of the class in its group.
         parts: variable of each corner's part; empty where no mix was looked at.
         corners: the corners, shape (Q, K).
     """
 
-    model: str
+    group: str
     position: int
     replicas: int
     shares: Mapping[int, int]
@@ -50,108 +54,95 @@ class Relaxation:
 def master_program(
     columns: Sequence[Column],
     classes: Sequence[RequestClass],
-    stock: Mapping[str, int],
+    limits: Limits,
     blends: Sequence[Blend] = (),
+    open_pools: Sequence[OpenPool] = (),
 ) -> Program:
-    """Choose counts of columns that cover every class within stock, at least cost.
+    """Choose counts of columns that cover every class within the limits, at least cost.
 
-    Variables are integer counts y_c of columns, then for each blend its integer count z and the parts of its points.
-    Rows: ``cover`` of each class, sum theta_ck y_c >= 1; ``stock`` of each limited GPU type, sum gpus_c y_c <= stock;
-    ``parts`` of each blend, sum of its parts <= z. Formulation in docs/theory/optimizer.md.
+    Variables are integer counts y_c of columns, then for each blend its integer count z and the parts of its points,
+    then for each open pool its integer count n and the flows of its classes, then what the ledger adds.
+    Rows: ``cover`` of each class, sum theta_ck y_c >= 1; each limit, e.g. ``stock`` of a GPU type, sum gpus_c y_c <=
+    stock; ``parts`` of each blend, sum of its parts <= z. Formulation in docs/theory/optimizer.md.
 
     Args:
         columns: candidates with counts and shares.
         classes: to be covered.
-        stock: GPUs by type, for the types that are limited.
+        limits: of the fleet.
         blends: pools in which any mix between given points may be chosen.
+        open_pools: pools of measured capacity.
     """
     builder = ProgramBuilder()
-    covers: list[tuple[int, Mapping[str, float]]] = []
-    stocks: list[tuple[int, str, int]] = []
+    ledger = Ledger(builder=builder, limits=limits)
     parts: list[tuple[str, dict[int, float]]] = []
     for column in columns:
-        position = _column_variable(builder, column, column.shares)
-        covers.append((position, column.shares))
-        stocks.append((position, column.candidate.gpu, column.gpus))
+        _add_column(ledger, column, column.shares)
     for blend in blends:
         label = f"{_pool_label(blend.candidate, blend.replicas)} {' '.join(blend.names)}"
         most = float(np.ceil((1.0 / blend.points.max(axis=0)).sum()))
-        count = builder.variable(f"pool {label}", cost=blend.cost_usd_per_hour, upper=most, integer=True)
-        stocks.append((count, blend.candidate.gpu, blend.gpus))
+        count = _add_pool(ledger, f"pool {label}", blend.candidate, blend.replicas, most)
         row = {count: -1.0}
         for point in blend.points.tolist():
             part = builder.variable(f"part {label}", cost=0.0, upper=most, integer=False)
-            covers.append((part, {name: share for name, share in zip(blend.names, point, strict=True) if share > 0.0}))
+            shares = {name: share for name, share in zip(blend.names, point, strict=True) if share > 0.0}
+            ledger.carries(count, part, shares)
             row[part] = 1.0
         parts.append((f"parts {label}", row))
-    _cover_rows(builder, classes, covers)
-    _stock_rows(builder, stock, stocks)
+    places = add_open_pools(ledger, open_pools)
+    ledger.close(classes)
     for name, row in parts:
         builder.row(name, row, "<=", 0.0)
+    open_rows(builder, places)
     return builder.build()
 
 
 def bound_program(
-    sets: Mapping[str, ColumnSet], classes: Mapping[str, Sequence[RequestClass]], stock: Mapping[str, int]
+    sets: Mapping[str, ColumnSet], classes: Mapping[str, Sequence[RequestClass]], limits: Limits
 ) -> Relaxation:
     """A relaxation of the whole problem: its optimum is no more than the cost of any fleet.
 
-    A model with one class enters with its own columns at the infeasible side of the
-    frontier. A model with several enters with integer counts n_j and flows x_kj:
+    A group with one class enters with its own columns at the infeasible side of the
+    frontier. A group with several enters with integer counts n_j and flows x_kj:
     sum_k x_kj w_kj <= n_j with an optimistic share w of step time, and
     x_kj <= r_kj n_j with r the share that a replica carries of that class alone. Where the frontier was followed along
-    mixes, flows also lie between corners of what those leave open.
+    mixes, flows also lie between corners of what those leave open. Open pools enter as they are.
 
     Args:
-        sets: columns by model.
-        classes: classes by model.
-        stock: GPUs by type, for the types that are limited.
+        sets: columns by group of classes that may share pools.
+        classes: the classes of each group.
+        limits: of the fleet.
     """
     builder = ProgramBuilder()
-    covers: list[tuple[int, Mapping[str, float]]] = []
-    stocks: list[tuple[int, str, int]] = []
+    ledger = Ledger(builder=builder, limits=limits)
     flows: list[Flow] = []
-    for model, found in sets.items():
-        if len(classes[model]) == 1:
-            _add_columns(builder, found, covers, stocks)
+    for group, found in sets.items():
+        sharing = found.sharing(classes[group])
+        if len(sharing) == 1:
+            _add_columns(ledger, found, sharing[0].name)
         else:
-            flows += _add_flows(builder, model, found, classes[model], covers, stocks)
-    _cover_rows(builder, [item for group in classes.values() for item in group], covers)
-    _stock_rows(builder, stock, stocks)
+            flows += _add_flows(ledger, group, found, sharing)
+    places = add_open_pools(ledger, [item for found in sets.values() for item in found.open_pools])
+    open_rows(builder, places)
+    ledger.close([item for group in classes.values() for item in group])
     return Relaxation(program=builder.build(), flows=tuple(flows))
 
 
-def _add_columns(
-    builder: ProgramBuilder,
-    found: ColumnSet,
-    covers: list[tuple[int, Mapping[str, float]]],
-    stocks: list[tuple[int, str, int]],
-) -> None:
+def _add_columns(ledger: Ledger, found: ColumnSet, name: str) -> None:
     if found.complete:
         for column in found.columns:
-            position = _column_variable(builder, column, column.upper)
-            covers.append((position, column.upper))
-            stocks.append((position, column.candidate.gpu, column.gpus))
+            _add_column(ledger, column, column.upper)
         return
-    ((name, ratios),) = found.ratios.items()
-    for candidate, ratio in zip(found.candidates, ratios, strict=True):
+    for candidate, ratio in zip(found.candidates, found.ratios[name], strict=True):
         if ratio > 0:
             label = f"replicas {candidate.gpu} {candidate.layout} {candidate.precision or ''} {candidate.model}"
             upper = float(np.ceil(1.0 / ratio))
-            position = builder.variable(label, cost=candidate.cost_usd_per_hour, upper=upper, integer=True)
-            covers.append((position, {name: float(ratio)}))
-            stocks.append((position, candidate.gpu, candidate.layout.gpus))
+            position = ledger.replicas(label, candidate, most=upper)
+            ledger.carries(position, position, {name: float(ratio)})
 
 
-def _add_flows(
-    builder: ProgramBuilder,
-    model: str,
-    found: ColumnSet,
-    classes: Sequence[RequestClass],
-    covers: list[tuple[int, Mapping[str, float]]],
-    stocks: list[tuple[int, str, int]],
-) -> list[Flow]:
+def _add_flows(ledger: Ledger, group: str, found: ColumnSet, classes: Sequence[RequestClass]) -> list[Flow]:
     """Pools of each candidate with what they carry: by corners where mixes were looked at, by step time everywhere."""
+    builder = ledger.builder
     shares = np.array([resource_shares(found.candidates, item) for item in classes])
     ratios = np.array([found.ratios[item.name] for item in classes])
     alone = np.divide(1.0, ratios, out=np.full(ratios.shape, np.inf), where=ratios > 0)
@@ -163,15 +154,15 @@ def _add_flows(
         for pool, replicas, corners in _outlines(found, j):
             label = _pool_label(candidate, replicas)
             most = float(np.ceil(np.maximum(shares[usable, j], alone[usable, j]).sum()))
-            cost = candidate.cost_usd_per_hour * replicas
-            count = builder.variable(f"pools {label}", cost=cost, upper=most, integer=True)
-            stocks.append((count, candidate.gpu, candidate.layout.gpus * replicas))
+            single = candidate.adds_up or replicas != pool  # stands for one replica of a pool of any count
+            add = ledger.replicas if single else partial(ledger.pools, serving=replicas)
+            count = add(f"pools {label}", candidate, most=most)
             together: dict[int, float] = {count: -float(replicas)}
             carried: dict[int, int] = {}
             for k in usable:
                 name = classes[k].name
                 flow = builder.variable(f"flow {name} {label}", cost=0.0, upper=1.0, integer=False)
-                covers.append((flow, {name: 1.0}))
+                ledger.carries(count, flow, {name: 1.0})
                 together[flow] = float(shares[k, j])
                 carried[k] = flow
                 if corners is None:
@@ -179,7 +170,7 @@ def _add_flows(
             builder.row(f"time {label}", together, "<=", 0.0)
             parts = () if corners is None else _between_corners(builder, label, corners, count, carried, most)
             points = np.zeros((0, len(classes))) if corners is None else corners
-            flows.append(Flow(model=model, position=j, replicas=pool, shares=carried, parts=parts, corners=points))
+            flows.append(Flow(group=group, position=j, replicas=pool, shares=carried, parts=parts, corners=points))
     return flows
 
 
@@ -209,23 +200,15 @@ def _pool_label(item: Candidate, replicas: int) -> str:
     return f"{item.gpu} {item.layout} {item.precision or ''} x{replicas} {item.model}"
 
 
-def _column_variable(builder: ProgramBuilder, column: Column, shares: Mapping[str, float]) -> int:
+def _add_column(ledger: Ledger, column: Column, shares: Mapping[str, float]) -> None:
     label = f"pool {_pool_label(column.candidate, column.replicas)} {' '.join(sorted(shares))}"
-    upper = float(np.ceil(1.0 / min(shares.values())))
-    return builder.variable(label, cost=column.cost_usd_per_hour, upper=upper, integer=True)
+    most = float(np.ceil(1.0 / min(shares.values())))
+    position = _add_pool(ledger, label, column.candidate, column.replicas, most)
+    ledger.carries(position, position, shares)
 
 
-def _cover_rows(
-    builder: ProgramBuilder,
-    classes: Sequence[RequestClass],
-    covers: Sequence[tuple[int, Mapping[str, float]]],
-) -> None:
-    for item in classes:
-        row = {position: shares[item.name] for position, shares in covers if item.name in shares}
-        builder.row(f"cover {item.name}", row, ">=", 1.0)
-
-
-def _stock_rows(builder: ProgramBuilder, stock: Mapping[str, int], stocks: Sequence[tuple[int, str, int]]) -> None:
-    for gpu, limit in stock.items():
-        row = {position: float(gpus) for position, name, gpus in stocks if name == gpu}
-        builder.row(f"stock {gpu}", row, "<=", float(limit))
+def _add_pool(ledger: Ledger, label: str, candidate: Candidate, replicas: int, most: float) -> int:
+    """A variable that counts pools, or the replicas of one where pools add up."""
+    if candidate.adds_up and replicas == 1:
+        return ledger.replicas(label, candidate, most=most)
+    return ledger.pools(label, candidate, replicas, most=most)

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
-from qmodel.candidates import Candidate, CandidateSet, ColumnSet, RefusedCandidate, unit_loads
+from qmodel.candidates import (
+    Candidate,
+    CandidateSet,
+    ColumnSet,
+    MeasuredCandidate,
+    RefusedCandidate,
+    unit_loads,
+)
 from qmodel.evaluation import slo_ratios
+from qmodel.optimize.limit_diagnosis import Diagnosis, beyond, round_up, rounded, together
+from qmodel.optimize.solvers import SolverOptions
 from qmodel.queueing import pool
-from qmodel.types import FloatArray, RequestClass
+from qmodel.types import FloatArray, Limits, RequestClass
 
 __all__ = ["Diagnosis", "diagnose"]
 
@@ -18,53 +26,56 @@ _NO_LOAD = 1e-6  # share of the largest load at which only the hardware speaks
 _LEAST_SHARE = 1e-4  # of the demand: a class of which less is carried needs another answer than a count
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Diagnosis:
-    """The first limit that cannot be met.
-
-    Attributes:
-        text: what cannot be met, in one sentence.
-        limit: the key of the scenario that sets the limit.
-        best: what came nearest, with its value.
-        change: one change that would help.
-    """
-
-    text: str
-    limit: str
-    best: str
-    change: str
-
-
 def diagnose(
     candidates: CandidateSet,
     sets: Mapping[str, ColumnSet],
     classes: Mapping[str, Sequence[RequestClass]],
-    stock: Mapping[str, int],
+    limits: Limits,
+    options: SolverOptions,
 ) -> Diagnosis:
-    """Find the first limit that cannot be met: memory and layouts, then each target alone, then stock.
+    """Find the first limit that cannot be met: memory and layouts, then each target alone, then limits of the fleet.
 
     Args:
         candidates: what was enumerated and what was refused.
-        sets: columns by model.
-        classes: classes by model.
-        stock: GPUs by type, for the limited types.
+        sets: columns by group of classes that may share pools.
+        classes: the classes of each group.
+        limits: of the fleet.
+        options: solver and time limit.
     """
-    for model, group in classes.items():
-        pools = candidates.of(model)
-        if not pools:
-            return _nothing_fits(model, candidates.refused_of(model))
+    for name, group in classes.items():
+        model = group[0].model
+        pools, measured = candidates.of(model), candidates.measured_of(model)
+        if not pools and not measured:
+            return _nothing_fits(model, candidates.refused_of(model), limits)
         for item in group:
-            found = _unreachable(pools, item)
+            if _measured_for(sets[name], item):
+                continue
+            found = _unreachable(pools, item) if pools else _not_measured(measured, item)
             if found is not None:
                 return found
-    for model, group in classes.items():
+    for name, group in classes.items():
         for item in group:
-            if not any(sets[model].least[item.name]):
-                return _beyond_stock(candidates.of(model), item, stock)
-    return _stock_together(sets, classes, stock)
+            if not _measured_for(sets[name], item) and not any(sets[name].least[item.name]):
+                return _beyond_limits(candidates.of(item.model), item, limits)
+    return together(sets, classes, limits, options)
 
 
-def _nothing_fits(model: str, refused: Sequence[RefusedCandidate]) -> Diagnosis:
+def _measured_for(found: ColumnSet, item: RequestClass) -> bool:
+    """Whether some open pool serves a class: then only the limits of the fleet can be in the way."""
+    return any(item.name in pool.takes for pool in found.open_pools)
+
+
+def _not_measured(measured: Sequence[MeasuredCandidate], item: RequestClass) -> Diagnosis:
+    places = ", ".join(one.label for one in measured)
+    return Diagnosis(
+        text=f"class '{item.name}' has no measured capacity on any GPU type, and nothing else serves {item.model}",
+        limit="profiles",
+        best=f"{item.model} is measured for other classes on {places}",
+        change=f"add {item.name} to max_rate_rps of a profile",
+    )
+
+
+def _nothing_fits(model: str, refused: Sequence[RefusedCandidate], limits: Limits) -> Diagnosis:
     ranked = sorted(refused, key=_nearness)
     if not ranked:
         return Diagnosis(
@@ -75,10 +86,11 @@ def _nothing_fits(model: str, refused: Sequence[RefusedCandidate]) -> Diagnosis:
         )
     best = ranked[0]
     nearest = f"{best.gpu} {best.refusal.layout}: {best.refusal.reason}"
-    if best.refusal.kind == "gpus":
+    if best.limited_by:
+        cap = next(item for item in limits.caps if item.key == best.limited_by)
         return Diagnosis(
-            text=f"model '{model}' needs more GPUs for one replica than are in stock",
-            limit=f"fleet.gpus.{best.gpu}.max_count",
+            text=f"model '{model}' needs more {beyond(cap, 'for one replica ')}",
+            limit=cap.key,
             best=nearest,
             change=best.refusal.change,
         )
@@ -134,7 +146,7 @@ def _looser(candidate: Candidate, item: RequestClass, ratios: FloatArray) -> str
     half = 0.5 / unit_loads([candidate], [item])
     loaded = slo_ratios([candidate.replica], [item], [1.0], [1], half, candidate.router)[0]
     return " and ".join(
-        f"raise classes.{item.name}.slo.{slo.key} to {_round_up(float(at_half) * slo.target_s):g}"
+        f"raise classes.{item.name}.slo.{slo.key} to {round_up(float(at_half) * slo.target_s):g}"
         f" ({candidate.label} at half load; {ratio * slo.target_s:.3g} at zero load)"
         for slo, ratio, at_half in zip(item.slos, ratios, loaded, strict=True)
         if ratio > 1.0
@@ -153,9 +165,10 @@ def _always_overloaded(pools: Sequence[Candidate], item: RequestClass) -> Diagno
     )
 
 
-def _beyond_stock(pools: Sequence[Candidate], item: RequestClass, stock: Mapping[str, int]) -> Diagnosis:
-    """The class is reachable, but not within the stock of any one type."""
-    limited = [candidate for candidate in pools if candidate.gpu in stock]
+def _beyond_limits(pools: Sequence[Candidate], item: RequestClass, limits: Limits) -> Diagnosis:
+    """The class is reachable, but not within what the limits of the fleet allow of any one candidate."""
+    caps = {cap.key: cap for cap in limits.caps}
+    limited = [candidate for candidate in pools if candidate.limited_by]
     if not limited:
         return Diagnosis(
             text=f"class '{item.name}' needs more replicas than a pool may have",
@@ -164,14 +177,16 @@ def _beyond_stock(pools: Sequence[Candidate], item: RequestClass, stock: Mapping
             change=f"lower classes.{item.name}.rate_rps, and check its unit",
         )
     share, best = max(((_carried(one, item), one) for one in limited), key=lambda found: found[0])
-    limit = f"fleet.gpus.{best.gpu}.max_count"
+    cap = caps[best.limited_by]
     # pools carry no less per replica as they grow
-    need = int(np.ceil(best.max_replicas / max(share, _LEAST_SHARE))) * best.layout.gpus
+    serving = int(np.ceil(best.max_replicas / max(share, _LEAST_SHARE)))
+    need = limits.used(cap, [best.holding(serving)])
+    told = f"{cap.most:g} {'GPUs' if cap.kind == 'stock' else cap.unit}"
     return Diagnosis(
-        text=f"class '{item.name}' needs more GPUs than are in stock",
-        limit=limit,
-        best=f"{best.label}: {stock[best.gpu]} GPUs carry {share:.0%} of its {item.rate_rps:g} requests/s",
-        change=f"raise {limit} to about {need}, or lower classes.{item.name}.rate_rps",
+        text=f"class '{item.name}' needs more {beyond(cap)}",
+        limit=cap.key,
+        best=f"{best.label}: {told} carry {share:.0%} of its {item.rate_rps:g} requests/s",
+        change=f"raise {cap.key} to about {rounded(cap, need):g}, or lower classes.{item.name}.rate_rps",
     )
 
 
@@ -182,33 +197,3 @@ def _carried(candidate: Candidate, item: RequestClass) -> float:
         ratios = slo_ratios([candidate.replica], [item], [1.0], [candidate.max_replicas], [middle], candidate.router)
         low, high = (middle, high) if ratios.max() <= 1.0 else (low, middle)
     return low
-
-
-def _stock_together(
-    sets: Mapping[str, ColumnSet], classes: Mapping[str, Sequence[RequestClass]], stock: Mapping[str, int]
-) -> Diagnosis:
-    """Each class fits alone, all together do not: what the cheapest pools would take, against the stock."""
-    need: dict[str, int] = {}
-    for model, group in classes.items():
-        for item in group:
-            options = [
-                (candidate.cost_usd_per_hour * count, candidate, count)
-                for candidate, count in zip(sets[model].candidates, sets[model].least[item.name], strict=True)
-                if count > 0
-            ]
-            _, candidate, count = min(options, key=lambda option: option[0])
-            need[candidate.gpu] = need.get(candidate.gpu, 0) + candidate.layout.gpus * count
-    short = {gpu: need[gpu] for gpu, have in stock.items() if need.get(gpu, 0) > have}
-    assert short  # the cheapest pools are columns: within stock they would have been a fleet
-    return Diagnosis(
-        text="the classes together need more GPUs than are in stock",
-        limit=f"fleet.gpus.{next(iter(short))}.max_count",
-        best=", ".join(f"{gpu}: {count} for the cheapest pools, {stock[gpu]} in stock" for gpu, count in short.items()),
-        change=" and ".join(f"raise fleet.gpus.{gpu}.max_count to {count}" for gpu, count in short.items()),
-    )
-
-
-def _round_up(value: float) -> float:
-    """Three significant digits, not below the value."""
-    scale = 10.0 ** (np.floor(np.log10(value)) - 2)
-    return float(np.ceil(value / scale - 1e-9) * scale)

@@ -50,6 +50,21 @@ class Program:
             rhs=np.append(self.rhs, cost),
         )
 
+    def least_use(self, row: int) -> Program:
+        """The same without one row, whose left-hand side is made small instead of the cost."""
+        return replace(self.without_rows([row]), cost=self.matrix[row].copy())
+
+    def without_rows(self, rows: Sequence[int]) -> Program:
+        """The same without some rows."""
+        kept = ~np.isin(np.arange(len(self.row_names)), list(rows))
+        return replace(
+            self,
+            row_names=tuple(name for name, keep in zip(self.row_names, kept, strict=True) if keep),
+            matrix=self.matrix[kept],
+            senses=tuple(sense for sense, keep in zip(self.senses, kept, strict=True) if keep),
+            rhs=self.rhs[kept],
+        )
+
     def violations(self, values: FloatArray, tolerance: float = 1e-6) -> tuple[str, ...]:
         """Names of rows and variables that ``values`` breaks; empty for a feasible point."""
         left = self.matrix @ values

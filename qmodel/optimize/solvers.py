@@ -123,15 +123,23 @@ def solve_relaxed(program: Program, *, solver: str) -> tuple[float, FloatArray] 
 def _model(program: Program, *, integer: bool) -> tuple[Any, list[Any]]:
     import pulp
 
+    # from pairs: sums of products make one expression per term, which takes longer than the solver does
+    linear = getattr(pulp.LpAffineExpression, "from_list", pulp.LpAffineExpression)  # PuLP 4, PuLP 3
     problem = pulp.LpProblem("fleet", pulp.LpMinimize)
     variables = [
-        problem.add_variable(name, 0.0, float(upper), cat="Integer" if integer and whole else "Continuous")
-        for name, upper, whole in zip(program.names, program.upper, program.integer, strict=True)
+        problem.add_variable(name, 0.0, upper, cat="Integer" if integer and whole else "Continuous")
+        for name, upper, whole in zip(program.names, program.upper.tolist(), program.integer.tolist(), strict=True)
     ]
-    problem.setObjective(pulp.lpSum(float(c) * v for c, v in zip(program.cost, variables, strict=True)))
-    for name, row, sense, rhs in zip(program.row_names, program.matrix, program.senses, program.rhs, strict=True):
-        left = pulp.lpSum(float(row[i]) * variables[i] for i in np.flatnonzero(row))
-        problem.addConstraint(left >= float(rhs) if sense == ">=" else left <= float(rhs), name)
+    paid = np.flatnonzero(program.cost)
+    problem.setObjective(
+        linear([(variables[i], cost) for i, cost in zip(paid, program.cost[paid].tolist(), strict=True)])
+    )
+    for name, row, sense, rhs in zip(
+        program.row_names, program.matrix, program.senses, program.rhs.tolist(), strict=True
+    ):
+        used = np.flatnonzero(row)
+        left = linear([(variables[i], value) for i, value in zip(used, row[used].tolist(), strict=True)])
+        problem.addConstraint(left >= rhs if sense == ">=" else left <= rhs, name)
     return problem, variables
 
 

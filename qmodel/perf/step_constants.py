@@ -108,11 +108,11 @@ def resolve_constants(
 ) -> StepConstants:
     """The constants that apply, from the most specific evidence there is.
 
-    0. The user's own calibration of this model, GPU, engine and weight type, as it stands.
-    1. A fit of this GPU, engine and weight type, times the factors of the model class.
-    2. The GPU's row times the factors of engine, weight type and model class, capped.
-    3. An engine family without factors takes those of vLLM.
-    4. A GPU without a row takes efficiencies from the nearest generation of its vendor, and fixed times
+    1. The user's own calibration of this model, GPU, engine and weight type, as it stands.
+    2. A fit of this GPU, engine and weight type, times the factors of the model class.
+    3. The GPU's row times the factors of engine, weight type and model class, capped.
+    4. An engine family without factors takes those of vLLM.
+    5. A GPU without a row takes efficiencies from the nearest generation of its vendor, and fixed times
        from the median of the fits of current engines: overheads belong to software.
 
     Args:
@@ -162,7 +162,11 @@ def resolve_constants(
     band = _band(model, gpu, fit if known_engine else None, own_row=own_row, constants=constants)
     numbers = {item.name: values[item.name] for item in fields(StepConstants) if item.name in values}
     return StepConstants(
-        **numbers, band=band, provenance=f"{source} x class {kind} ({constants.as_of}); band: {band.level}"
+        **numbers,
+        band=band,
+        provenance=f"{source} x class {kind} ({constants.as_of}); band: {band.level}",
+        elsewhere=None,
+        measured_layouts=(),
     )
 
 
@@ -213,7 +217,7 @@ def _calibrated(own: CalibratedConstants, usual: StepConstants) -> StepConstants
     )
     return replace(
         usual,
-        **own["constants"],  # type: ignore[arg-type]  # the catalog's schema has checked names and values
+        **own["constants"],
         band=band,
         provenance=provenance,
         elsewhere=floor,

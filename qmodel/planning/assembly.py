@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from qmodel.candidates import Candidate, Column, feasible_at, least_counts
+from qmodel.planning.measured_pools import PlannedMeasured, carried_by
 from qmodel.problem import Instance
-from qmodel.types import Fleet, Path, Pool, RequestClass
+from qmodel.types import Fleet, Holding, Limits, Path, Pool, RequestClass
 
-__all__ = ["PlannedPool", "assemble", "grown_for", "pools_of"]
+__all__ = ["PlannedPool", "assemble", "cost_of", "grown_for", "pools_of"]
 
+_MOST_NAMED = 4  # classes in the name of a pool; with more it has that of its model
 _MOST_REPAIRS = 20  # replicas one pool may grow by before the columns must have been wrong
 
 
@@ -21,6 +24,7 @@ class PlannedPool:
     """A pool with the classes it serves and the share of each.
 
     Attributes:
+        replicas: that serve; the fleet has those that may be lost beside them.
         shares: share of each class's demand, by class name, in (0, 1].
     """
 
@@ -30,12 +34,27 @@ class PlannedPool:
     shares: tuple[float, ...]
 
     @property
-    def gpus(self) -> int:
-        """GPUs of the whole pool."""
-        return self.candidate.layout.gpus * self.replicas
+    def holding(self) -> Holding:
+        """The pool as limits see it."""
+        return self.candidate.holding(self.replicas)
+
+    @property
+    def cost_usd_per_hour(self) -> float:
+        """Of the GPUs that serve and those to spare; what stands idle beside them in a node is not counted."""
+        return self.candidate.price.usd_per_gpu_hour * self.holding.replica_gpus * self.holding.replicas
 
 
-def pools_of(instance: Instance, chosen: Sequence[tuple[Column, int]], stock: Mapping[str, int]) -> list[PlannedPool]:
+def cost_of(pools: Sequence[PlannedPool | PlannedMeasured], limits: Limits) -> float:
+    """Cost of a fleet of pools, USD/h, with what stands idle in nodes that are paid whole."""
+    return sum(item.cost_usd_per_hour for item in pools) + limits.idle_usd_per_hour([item.holding for item in pools])
+
+
+def pools_of(
+    instance: Instance,
+    chosen: Sequence[tuple[Column, int]],
+    limits: Limits,
+    beside: Sequence[PlannedMeasured] = (),
+) -> list[PlannedPool]:
     """Pools that carry the chosen columns with every target met, re-scored at their actual load.
 
     Columns of one candidate and one mix become one pool. Where columns cover more than
@@ -46,27 +65,37 @@ def pools_of(instance: Instance, chosen: Sequence[tuple[Column, int]], stock: Ma
     Args:
         instance: the bound problem.
         chosen: columns with their counts.
-        stock: GPUs by type, for the limited types.
+        limits: of the fleet.
+        beside: pools of measured capacity that carry the rest.
     """
     groups: dict[tuple[int, tuple[str, ...]], list[tuple[Column, int]]] = {}
     for column, count in chosen:
         groups.setdefault((id(column.candidate), tuple(column.shares)), []).append((column, count))
-    carried: dict[str, float] = {}
+    carried = carried_by(beside)
     for column, count in chosen:
         for name, share in column.shares.items():
             carried[name] = carried.get(name, 0.0) + share * count
-    used: dict[str, int] = {}
-    for column, count in chosen:
-        used[column.candidate.gpu] = used.get(column.candidate.gpu, 0) + column.gpus * count
-    pools: list[PlannedPool] = []
-    for members in groups.values():
-        gpu = members[0][0].candidate.gpu
-        separate = [_pool(instance, [(column, 1)], carried) for column, count in members for _ in range(count)]
-        merged = _settled(_pool(instance, members, carried), stock.get(gpu, np.inf) - used[gpu])
-        settled = separate if merged is None else [merged]
-        used[gpu] += sum(item.gpus for item in settled) - sum(item.gpus for item in separate)
-        pools += settled
-    return pools
+    parts = [_separate(instance, members, carried) for members in groups.values()]
+    for place, members in enumerate(groups.values()):
+        others = [item.holding for part in (*parts[:place], *parts[place + 1 :]) for item in part]
+        others += [item.holding for item in beside]
+        merged = _settled(_pool(instance, members, carried), others, limits)
+        if merged is not None:
+            parts[place] = [merged]
+    return [item for part in parts for item in part]
+
+
+def _separate(
+    instance: Instance, members: Sequence[tuple[Column, int]], carried: Mapping[str, float]
+) -> list[PlannedPool]:
+    """Columns as pools of their own; replicas of a column that add up are one pool."""
+    found = []
+    for column, count in members:
+        if column.candidate.adds_up:
+            found.append(_pool(instance, [(column, count)], carried))
+        else:
+            found += [_pool(instance, [(column, 1)], carried)] * count
+    return found
 
 
 def _pool(instance: Instance, members: Sequence[tuple[Column, int]], carried: Mapping[str, float]) -> PlannedPool:
@@ -81,7 +110,7 @@ def _pool(instance: Instance, members: Sequence[tuple[Column, int]], carried: Ma
     )
 
 
-def assemble(pools: Sequence[PlannedPool]) -> Fleet:
+def assemble(pools: Sequence[PlannedPool | PlannedMeasured]) -> Fleet:
     """The fleet of planned pools, with readable pool names and routing by class."""
     fleet_pools: dict[str, Pool] = {}
     routing: dict[str, list[Path]] = {}
@@ -92,7 +121,7 @@ def assemble(pools: Sequence[PlannedPool]) -> Fleet:
             model=item.candidate.model,
             gpu=item.candidate.gpu,
             layout=item.candidate.layout,
-            replicas=item.replicas,
+            replicas=item.holding.replicas,
             precision=item.candidate.precision,
             price_tier=item.candidate.price.tier,
             usd_per_gpu_hour=item.candidate.price.usd_per_gpu_hour,
@@ -103,43 +132,51 @@ def assemble(pools: Sequence[PlannedPool]) -> Fleet:
 
 
 def grown_for(
-    pools: Sequence[PlannedPool], candidates: Sequence[Candidate], stock: Mapping[str, int | None]
+    pools: Sequence[PlannedPool],
+    candidates: Sequence[Candidate],
+    limits: Limits,
+    beside: Sequence[PlannedMeasured] = (),
 ) -> float | None:
-    """Cost of the same pools grown until every target holds with other replicas, USD/h; None where stock is too small.
+    """Cost of the same pools grown until every target holds with other replicas, USD/h; None where limits forbid it.
 
     Args:
         pools: the planned pools.
         candidates: one per pool: the same pool with slower steps.
-        stock: GPUs by type; None: no limit.
+        limits: of the fleet.
+        beside: pools that stay as they are.
     """
-    total, used = 0.0, dict.fromkeys(stock, 0)
+    grown: list[PlannedPool] = []
     for item, candidate in zip(pools, candidates, strict=True):
         count = item.replicas
         if not _meets(candidate, _loaded(item), count):
             count = int(least_counts([candidate], _loaded(item))[0])
         if count == 0:
             return None
-        total += count * candidate.cost_usd_per_hour
-        used[candidate.gpu] += count * candidate.layout.gpus
-    within = all(limit is None or used[gpu] <= limit for gpu, limit in stock.items())
-    return total if within else None
+        grown.append(replace(item, candidate=candidate, replicas=count))
+    whole: list[PlannedPool | PlannedMeasured] = [*grown, *beside]
+    cost = cost_of(whole, limits)
+    beyond = limits.budget_usd_per_hour is not None and cost > limits.budget_usd_per_hour
+    return None if beyond or limits.broken([item.holding for item in whole]) else cost
 
 
 def _loaded(item: PlannedPool) -> list[RequestClass]:
     return [request_class.part(share) for request_class, share in zip(item.classes, item.shares, strict=True)]
 
 
-def _settled(item: PlannedPool, room_gpus: float) -> PlannedPool | None:
+def _settled(item: PlannedPool, others: Sequence[Holding], limits: Limits) -> PlannedPool | None:
     """The pool at the least count that meets every target, None where a few more replicas are not enough."""
     classes, count = _loaded(item), item.replicas
     if _meets(item.candidate, classes, count):
         if item.candidate.router == "random":  # replicas carry in proportion to their count: merging frees none
             return item
         return replace(item, replicas=_trimmed(item.candidate, classes, count))
-    most = count + int(min(_MOST_REPAIRS, room_gpus // item.candidate.layout.gpus))
-    enough = (size for size in range(count + 1, most + 1) if _meets(item.candidate, classes, size))
-    found = next(enough, None)
-    return None if found is None else replace(item, replicas=found)
+    for size in range(count + 1, count + _MOST_REPAIRS + 1):
+        grown = replace(item, replicas=size)
+        if limits.broken([*others, grown.holding]) is not None:
+            return None
+        if _meets(item.candidate, classes, size):
+            return grown
+    return None
 
 
 def _trimmed(candidate: Candidate, classes: Sequence[RequestClass], enough: int) -> int:
@@ -158,9 +195,10 @@ def _meets(candidate: Candidate, classes: Sequence[RequestClass], count: int) ->
     return bool(feasible_at([candidate], classes, np.array([count]), np.array([1.0]))[0] <= 1.0)
 
 
-def _name(item: PlannedPool, taken: dict[str, Pool]) -> str:
-    base = "-".join(request_class.name for request_class in item.classes)
-    base = f"{base}-{item.candidate.gpu}-{item.candidate.layout}".replace("/", "-")
+def _name(item: PlannedPool | PlannedMeasured, taken: dict[str, Pool]) -> str:
+    names = sorted(request_class.name for request_class in item.classes)
+    base = "-".join(names) if len(names) <= _MOST_NAMED else item.candidate.model
+    base = re.sub(r"[^A-Za-z0-9_-]+", "-", f"{base}-{item.candidate.gpu}-{item.candidate.layout}")
     name, number = base, 2
     while name in taken:
         name, number = f"{base}-{number}", number + 1

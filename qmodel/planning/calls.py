@@ -182,8 +182,8 @@ def simulate(
 ) -> Simulation:
     """Serve requests one by one by a given fleet: what can contradict the predictions of :func:`evaluate`.
 
-    Replicas, routers, shares and the confidence in force are those of the predictions. Classes arrive as Poisson
-    streams; a class that a trace feeds is replayed as it was recorded.
+    Replicas, routers, shares and the confidence in force are those of the predictions. Classes arrive as they
+    state, Poisson if nothing else; a class that a trace feeds is replayed as it was recorded.
 
     Args:
         scenario: a loaded scenario, or what :func:`load_scenario` takes.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -10,10 +10,9 @@ from qmodel.evaluation import evaluate_fleet
 from qmodel.planning.plans import Plan, Status
 from qmodel.planning.record import plan_inputs
 from qmodel.planning.verification import verify
-from qmodel.types import Fleet
+from qmodel.types import Fleet, Limits
 
 if TYPE_CHECKING:
-    from qmodel.problem import Instance
     from qmodel.simulation import Decision, FleetSimulator, SimulatedSloRow, Simulation
 
 __all__ = ["Growth", "PlanCheck", "checked_plan"]
@@ -110,7 +109,7 @@ def checked_plan(plan: Plan, simulator: FleetSimulator, *, most_added: int = 8) 
     simulation = tabulate(runs, assumptions=simulator.assumptions)
     while True:
         missed = _missed(simulation)
-        grown, stopped = _grown(fleet, missed, _stock(simulator.instance), left)
+        grown, stopped = _grown(fleet, missed, simulator.instance.limits, left)
         changed = [name for name, pool in grown.pools.items() if pool.replicas != fleet.pools[name].replicas]
         open_pools = [name for name in _undecided(simulation) if name not in longer and not runs.demand.replayed(name)]
         if not changed and not open_pools:
@@ -161,25 +160,23 @@ def _miss(row: SimulatedSloRow) -> str:
     return f"{name} was {row.simulated_s:.3g} s, predicted {predicted}, target {row.target_s:g} s"
 
 
-def _grown(fleet: Fleet, missed: Mapping[str, str], stock: Mapping[str, int | None], left: int) -> tuple[Fleet, str]:
-    """The fleet with one more replica in each missed pool that stock allows, and why not in all of them."""
-    pools, used, stopped = dict(fleet.pools), dict(fleet.gpus), ""
+def _grown(fleet: Fleet, missed: Collection[str], limits: Limits, left: int) -> tuple[Fleet, str]:
+    """The fleet with one more replica in each missed pool that limits allow, and why not in all of them."""
+    grown, stopped = fleet, ""
     for name in missed:
-        pool = pools[name]
-        limit = stock.get(pool.gpu)
+        pool = grown.pools[name]
+        larger = replace(grown, pools={**grown.pools, name: replace(pool, replicas=pool.replicas + 1)})
+        broken = limits.broken(larger.holdings)
         if left <= 0:
             stopped = "no more replicas may be added: raise the limit, or plan at a higher confidence"
-        elif limit is not None and used[pool.gpu] + pool.layout.gpus > limit:
-            stopped = f"stock of {pool.gpu} ends at {limit}: pool {name} cannot grow"
+        elif broken is not None and broken.kind == "stock":
+            stopped = f"stock of {pool.gpu} ends at {broken.most:g}: pool {name} cannot grow"
+        elif broken is not None:
+            stopped = f"{broken.key} is {broken.most:g}: pool {name} cannot grow"
         else:
-            pools[name] = replace(pool, replicas=pool.replicas + 1)
-            used[pool.gpu] += pool.layout.gpus
+            grown = larger
             left -= 1
-    return (fleet if pools == dict(fleet.pools) else replace(fleet, pools=pools)), stopped
-
-
-def _stock(instance: Instance) -> dict[str, int | None]:
-    return {name: option.max_count for name, option in instance.gpus.items()}
+    return grown, stopped
 
 
 def _replanned(

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import combinations
 
 import numpy as np
 
 from qmodel.candidates import Candidate, least_counts, optimistic_loads
-from qmodel.planning.assembly import PlannedPool
-from qmodel.types import RequestClass
+from qmodel.planning.assembly import PlannedPool, cost_of
+from qmodel.planning.measured_pools import PlannedMeasured
+from qmodel.types import Limits, RequestClass
 
 __all__ = ["merged"]
 
@@ -18,49 +19,57 @@ _MOST_TRIED = 6  # candidates tried for one pair, cheapest by their optimistic l
 
 
 def merged(
-    pools: Sequence[PlannedPool], candidates: Sequence[Candidate], stock: Mapping[str, int]
-) -> list[PlannedPool]:
+    pools: Sequence[PlannedPool | PlannedMeasured], candidates: Sequence[Candidate], limits: Limits
+) -> list[PlannedPool | PlannedMeasured]:
     """The same demand in fewer pools, as long as joining two of them saves money or costs nothing.
 
     Columns mix classes in proportion to their demand only; two pools that carry different shares of the same
     classes may do better as one. The best joining of all pairs is taken, and again, until none helps.
 
     Args:
-        pools: planned pools, every target met.
+        pools: planned pools, every target met; those of measured capacity stay as they are.
         candidates: pools that may take the place of a pair.
-        stock: GPUs by type, for the limited types.
+        limits: of the fleet.
     """
     found = list(pools)
-    while (better := _best_joining(found, candidates, stock)) is not None:
+    while (better := _best_joining(found, candidates, limits)) is not None:
         first, second, joined = better
         found = [item for item in found if item is not first and item is not second] + [joined]
     return found
 
 
 def _best_joining(
-    pools: Sequence[PlannedPool], candidates: Sequence[Candidate], stock: Mapping[str, int]
+    pools: Sequence[PlannedPool | PlannedMeasured], candidates: Sequence[Candidate], limits: Limits
 ) -> tuple[PlannedPool, PlannedPool, PlannedPool] | None:
-    best, saving = None, -_SAME
-    for first, second in combinations(pools, 2):
-        if first.candidate.model != second.candidate.model:
+    best, saving, paid = None, -_SAME, cost_of(pools, limits)
+    for first, second in combinations([item for item in pools if isinstance(item, PlannedPool)], 2):
+        if first.candidate.model != second.candidate.model or _kept_apart(first, second):
             continue
-        paid = _cost(first) + _cost(second)
         others = [item for item in pools if item is not first and item is not second]
-        joined = _joined(first, second, candidates, paid, stock, others)
-        if joined is not None and (paid - _cost(joined)) / paid > saving:
-            best, saving = (first, second, joined), (paid - _cost(joined)) / paid
+        joined = _joined(first, second, candidates, limits, others)
+        if joined is None:
+            continue
+        saved = (paid - cost_of([*others, joined], limits)) / paid
+        if saved > saving:
+            best, saving = (first, second, joined), saved
     return best
+
+
+def _kept_apart(first: PlannedPool, second: PlannedPool) -> bool:
+    """Whether a class that shares no pool would come to share one."""
+    classes = {item.name: item for item in (*first.classes, *second.classes)}
+    return len(classes) > 1 and any(item.isolate for item in classes.values())
 
 
 def _joined(
     first: PlannedPool,
     second: PlannedPool,
     candidates: Sequence[Candidate],
-    paid_usd_per_hour: float,
-    stock: Mapping[str, int],
-    others: Sequence[PlannedPool],
+    limits: Limits,
+    others: Sequence[PlannedPool | PlannedMeasured],
 ) -> PlannedPool | None:
-    """The cheapest pool within stock that carries what both carry, None where each would cost more."""
+    """The cheapest pool within the limits that carries what both carry, None where each would cost more."""
+    paid_usd_per_hour = sum(item.candidate.pool_cost(item.replicas) for item in (first, second))
     shares: dict[str, float] = {}
     classes: dict[str, RequestClass] = {}
     for item in (first, second):
@@ -82,16 +91,11 @@ def _joined(
         for candidate, count in zip(tried, least_counts(tried, load) if tried else (), strict=True)
         if count > 0
     ]
-    within = [item for item in options if _fits(item, others, stock)]
-    best = min(within, key=lambda item: (_cost(item), item.gpus), default=None)
+    held = [item.holding for item in others]
+    within = [item for item in options if limits.broken([*held, item.holding]) is None]
+    best = min(within, key=lambda item: (_cost(item), item.candidate.layout.gpus * item.replicas), default=None)
     return best if best is not None and _cost(best) <= paid_usd_per_hour * (1 + _SAME) else None
 
 
-def _fits(item: PlannedPool, others: Sequence[PlannedPool], stock: Mapping[str, int]) -> bool:
-    gpu = item.candidate.gpu
-    used = item.gpus + sum(other.gpus for other in others if other.candidate.gpu == gpu)
-    return used <= stock.get(gpu, np.inf)
-
-
 def _cost(item: PlannedPool) -> float:
-    return item.candidate.cost_usd_per_hour * item.replicas
+    return item.candidate.pool_cost(item.replicas)

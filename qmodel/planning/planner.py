@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from qmodel.candidates import CandidateSet, ColumnSet, columns_for_model, enumerate_candidates
-from qmodel.evaluation import evaluate_fleet
+from qmodel.candidates import CandidateSet, ColumnSet, columns_for_model, enumerate_candidates, open_pools_of
+from qmodel.evaluation import Evaluation, evaluate_fleet
 from qmodel.optimize import Choice, Diagnosis, SolverOptions, check_solver, choose, diagnose
 from qmodel.planning.assembly import PlannedPool, assemble, grown_for, pools_of
+from qmodel.planning.measured_pools import PlannedMeasured, measured_alternatives, measured_pools_of
 from qmodel.planning.merging import merged
 from qmodel.planning.plans import Plan, PriceRow, Status, Termination, Why
 from qmodel.planning.progress import Cancel, OnProgress, Progress
@@ -19,17 +20,23 @@ from qmodel.planning.rationale import reasons
 from qmodel.planning.record import plan_inputs, versions
 from qmodel.planning.verification import verify
 from qmodel.problem import Instance, at_confidence, replica_of
-from qmodel.types import Replica, RequestClass
+from qmodel.types import Limits, Replica, RequestClass
 
 __all__ = ["plan_instance"]
 
 _ROUNDING = 1e-6  # of a cost
 _LEAST_TIME_S = 0.05  # a second integer program gets at least this
+AnyPool = PlannedPool | PlannedMeasured
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Search:
-    """One planning problem with everything the search has found so far."""
+    """One planning problem with everything the search has found so far.
+
+    Attributes:
+        sets, classes: by the name of a group of classes that may share pools.
+        pressing: keys of limits that the cheapest fleet without them breaks.
+    """
 
     instance: Instance
     options: SolverOptions
@@ -37,8 +44,13 @@ class _Search:
     candidates: CandidateSet
     sets: Mapping[str, ColumnSet]
     classes: Mapping[str, tuple[RequestClass, ...]]
-    stock: dict[str, int]
+    pressing: tuple[str, ...] = ()
     solve_s: float = 0.0
+
+    @property
+    def limits(self) -> Limits:
+        """Of the fleet."""
+        return self.instance.limits
 
 
 def plan_instance(
@@ -64,13 +76,17 @@ def plan_instance(
     tell = on_progress or (lambda _: None)
     tell(Progress(stage="layouts", done=0, total=len(instance.models)))
     candidates = enumerate_candidates(instance)
-    classes = {model: instance.classes_of(model) for model in instance.models}
+    classes = _in_order(instance.sharing())
     sets: dict[str, ColumnSet] = {}
-    for done, model in enumerate(instance.models):
+    for done, (group, members) in enumerate(classes.items()):
         if cancel is not None and cancel():
             return _cancelled(instance, started)
-        tell(Progress(stage="frontier", done=done, total=len(instance.models)))
-        sets[model] = columns_for_model(candidates.of(model), classes[model])
+        tell(Progress(stage="frontier", done=done, total=len(classes)))
+        model = members[0].model
+        measured = open_pools_of(candidates.measured_of(model), members)
+        sets[group] = columns_for_model(
+            candidates.of(model), members, open_pools=measured, every_count=instance.limits.pays_nodes
+        )
     search = _Search(
         instance=instance,
         options=options,
@@ -78,54 +94,71 @@ def plan_instance(
         candidates=candidates,
         sets=sets,
         classes=classes,
-        stock={name: item.max_count for name, item in instance.gpus.items() if item.max_count is not None},
     )
-    if not all(any(counts) for found in sets.values() for counts in _partial(found)):
+    if not all(found.serves(item.name) for group, found in sets.items() for item in classes[group]):
         return _infeasible(search)
     tell(Progress(stage="solve", done=0, total=1))
     search, choice = _chosen(search)
     if cancel is not None and cancel():
         return _cancelled(instance, started)
-    if not choice.chosen:
+    if choice.empty:
         return _no_choice(search, choice)
     tell(Progress(stage="verify", done=0, total=1, bound_usd_per_hour=_finite(choice.bound_usd_per_hour)))
     return _planned(search, choice)
 
 
-def _chosen(search: _Search) -> tuple[_Search, Choice]:
-    """The choice within stock, and the search with the columns it was made from.
+def _in_order(groups: Mapping[str, tuple[RequestClass, ...]]) -> dict[str, tuple[RequestClass, ...]]:
+    """Groups and their classes by name, so that the plan does not depend on the order of the scenario."""
+    return {name: tuple(sorted(members, key=lambda item: item.name)) for name, members in sorted(groups.items())}
 
-    Classes that compete for stock may each need what is not cheapest for them alone. The
-    columns leave such pools out, so they are tried first as if stock were not shared: that
-    choice and its bound hold if it fits. If not, every count becomes a column.
+
+def _chosen(search: _Search) -> tuple[_Search, Choice]:
+    """The choice within the limits, and the search with the columns it was made from.
+
+    Classes that compete for what is limited may each need what is not cheapest for them alone. The
+    columns leave such pools out, so they are tried first as if nothing was scarce: that
+    choice and its bound hold if it fits. If not, every count becomes a column. Where nodes are paid whole it is one
+    from the start: what a pool costs then depends on the others.
     """
     started = time.perf_counter()
-    shared = bool(search.stock) and len(search.instance.classes) > 1
-    choice = choose(search.sets, search.classes, {} if shared else search.stock, options=search.options)
-    if shared and not choice.fits(search.stock):
+    limits, options = search.limits, search.options
+    competing = bool(limits.caps) and len(search.instance.classes) > 1 and not limits.pays_nodes
+    choice = choose(search.sets, search.classes, limits.without_caps() if competing else limits, options=options)
+    pressing = tuple(cap.key for cap in limits.exceeded(choice.holdings)) if competing else ()
+    if pressing:
         sets = {
-            model: columns_for_model(found.candidates, search.classes[model], every_count=True)
-            for model, found in search.sets.items()
+            group: columns_for_model(
+                found.candidates, search.classes[group], open_pools=found.open_pools, every_count=True
+            )
+            for group, found in search.sets.items()
         }
-        left_s = max(search.options.time_limit_s - (time.perf_counter() - started), _LEAST_TIME_S)
-        search = replace(search, sets=sets)
-        choice = choose(sets, search.classes, search.stock, options=replace(search.options, time_limit_s=left_s))
+        search = replace(search, sets=sets, pressing=pressing)
+        choice = choose(sets, search.classes, limits, options=_within(options, started))
+    budget = limits.budget_usd_per_hour
+    if budget is not None and choice.bound_usd_per_hour <= budget < choice.cost_usd_per_hour:
+        exact = replace(_within(options, started), mip_gap=0.0)  # a fleet within the gap may be within the budget
+        closer = choose(search.sets, search.classes, limits, options=exact)
+        choice = choice if closer.empty else closer
     return replace(search, solve_s=time.perf_counter() - started), choice
 
 
-def _partial(found: ColumnSet) -> list[list[bool]]:
-    """For each class of a model, which columns carry some of it; empty lists where nothing does."""
-    return [[name in column.shares for column in found.columns] for name in found.least]
+def _within(options: SolverOptions, started_s: float) -> SolverOptions:
+    """The same with what is left of the time limit."""
+    left_s = options.time_limit_s - (time.perf_counter() - started_s)
+    return replace(options, time_limit_s=max(left_s, _LEAST_TIME_S))
 
 
 def _planned(search: _Search, choice: Choice) -> Plan:
     instance, options = search.instance, search.options
-    pools = pools_of(instance, choice.chosen, search.stock)
-    pools = merged(pools, search.candidates.candidates, search.stock)
+    measured = measured_pools_of(instance, choice.open_pools)
+    predicted = pools_of(instance, choice.chosen, search.limits, measured)
+    pools = merged([*predicted, *measured], search.candidates.candidates, search.limits)
     fleet = assemble(pools)
     result = evaluate_fleet(instance, fleet)
     cost = result.cost_usd_per_hour
     bound = _bound_below(cost, choice.bound_usd_per_hour)
+    if search.limits.budget_usd_per_hour is not None and cost > search.limits.budget_usd_per_hour:
+        return _over_budget(search, cost, choice.bound_usd_per_hour)
     gap = None if bound is None else max(cost - bound, 0.0) / cost
     proven = gap is not None and gap <= options.mip_gap + _ROUNDING
     status: Status = "optimal" if proven else "feasible"
@@ -143,8 +176,8 @@ def _planned(search: _Search, choice: Choice) -> Plan:
         routing=result.routing,
         slo=result.slo,
         latency=result.latency,
-        prices=_price_rows(choice),
-        why=reasons(search.sets, search.candidates, pools, result.pools, in_time=choice.outcome != "time"),
+        prices=_price_rows(choice, instance.limits),
+        why=_reasons(search, choice, pools, result),
         cost_at_p90_usd_per_hour=_cost_at_p90(instance, pools, cost),
         assumptions=result.assumptions,
         scenario=instance.scenario,
@@ -159,21 +192,61 @@ def _planned(search: _Search, choice: Choice) -> Plan:
     return plan
 
 
+def _reasons(search: _Search, choice: Choice, pools: Sequence[AnyPool], result: Evaluation) -> Why:
+    predicted = [item for item in pools if isinstance(item, PlannedPool)]
+    measured = [item for item in pools if isinstance(item, PlannedMeasured)]
+    tight = _tight(search, choice, result)
+    in_time = choice.outcome != "time"
+    why = reasons(search.sets, search.classes, search.candidates, predicted, result.pools, tight=tight, in_time=in_time)
+    more = measured_alternatives(search.instance, search.candidates, measured, result.cost_usd_per_hour)
+    return replace(why, alternatives=(*why.alternatives, *more))
+
+
+def _tight(search: _Search, choice: Choice, result: Evaluation) -> list[str]:
+    """Limits of which nothing is left, of which more would make the fleet cheaper, or that ruled a cheaper one out."""
+    limits, holdings = search.limits, result.fleet.holdings
+    priced = {(item.kind, item.name) for item in choice.prices}
+    found = []
+    for cap in limits.caps:
+        used = limits.used(cap, holdings)
+        spent = used >= cap.most * (1.0 - _ROUNDING)
+        if spent or (cap.kind, cap.name) in priced or cap.key in search.pressing:
+            found.append(f"{cap.key} ({used:.4g} of {cap.most:g})")
+    return found
+
+
 def _cancelled(instance: Instance, started_s: float) -> Plan:
     return _without_fleet(instance, "limit", "cancelled", Why(text="the search was cancelled"), started_s)
 
 
 def _infeasible(search: _Search) -> Plan:
-    found = diagnose(search.candidates, search.sets, search.classes, search.stock)
+    found = diagnose(search.candidates, search.sets, search.classes, search.limits, search.options)
     return _without_fleet(search.instance, "infeasible", "proven", _why_not(found), search.started_s)
+
+
+def _over_budget(search: _Search, cost: float, bound: float) -> Plan:
+    """Why there is no plan although there is a fleet: it costs more than the budget allows."""
+    budget = search.limits.budget_usd_per_hour
+    assert budget is not None
+    proven = bound > budget * (1.0 + _ROUNDING)
+    least = f", and none costs less than {bound:.2f}" if np.isfinite(bound) else ""
+    why = Why(
+        text=f"the cheapest fleet found costs more than the budget of {budget:g} USD/h",
+        limit="fleet.budget_usd_per_hour",
+        best=f"{cost:.2f} USD/h for the cheapest fleet found{least}",
+        change=f"raise fleet.budget_usd_per_hour to {np.ceil(cost * 100.0 - _ROUNDING) / 100.0:.2f}",
+    )
+    if proven:
+        return _without_fleet(search.instance, "infeasible", "proven", why, search.started_s, bound)
+    return _without_fleet(search.instance, "limit", "gap", why, search.started_s, bound)
 
 
 def _no_choice(search: _Search, choice: Choice) -> Plan:
     if choice.outcome == "infeasible":
         return _infeasible(search)
     if choice.outcome == "unsettled":
-        found = diagnose(search.candidates, search.sets, search.classes, search.stock)
-        text = "no fleet of the pools tried meets every target within stock; other fleets are not ruled out"
+        found = diagnose(search.candidates, search.sets, search.classes, search.limits, search.options)
+        text = "no fleet of the pools tried meets every target within the limits; other fleets are not ruled out"
         why = replace(_why_not(found), text=text)
         return _without_fleet(search.instance, "limit", "gap", why, search.started_s, choice.bound_usd_per_hour)
     if choice.outcome == "time":
@@ -222,35 +295,43 @@ def _why_not(found: Diagnosis) -> Why:
     return Why(text=found.text, limit=found.limit, best=found.best, change=found.change)
 
 
-def _price_rows(choice: Choice) -> tuple[PriceRow, ...]:
-    unit = {"cover": "classes.{}.rate_rps", "stock": "fleet.gpus.{}.max_count"}
+def _price_rows(choice: Choice, limits: Limits) -> tuple[PriceRow, ...]:
+    keys = {(cap.kind, cap.name): cap.key for cap in limits.caps}
     return tuple(
-        PriceRow(limit=unit[item.kind].format(item.name), usd_per_hour_per_unit=item.usd_per_hour)
+        PriceRow(
+            limit=f"classes.{item.name}.rate_rps" if item.kind == "cover" else keys[item.kind, item.name],
+            usd_per_hour_per_unit=item.usd_per_hour,
+        )
         for item in choice.prices
     )
 
 
-def _cost_at_p90(instance: Instance, pools: Sequence[PlannedPool], cost: float) -> float | None:
-    """Cost of the pools grown until they hold every target at the upper band; None where that is beyond stock."""
-    exact = all(item.candidate.replica.step.band.p90 == 0.0 for item in pools)
+def _cost_at_p90(instance: Instance, pools: Sequence[AnyPool], cost: float) -> float | None:
+    """Cost of the pools grown until they hold every target at the upper band; None where the limits forbid that.
+
+    Measured capacities have no band.
+    """
+    predicted = [item for item in pools if isinstance(item, PlannedPool)]
+    exact = all(item.candidate.replica.step.band.p90 == 0.0 for item in predicted)
     if exact or instance.policy.confidence == "p90":
         return cost
     slower = []
-    for item in pools:
+    for item in predicted:
         chosen = item.candidate
         nominal = replica_of(
             instance, model=chosen.model, gpu=chosen.gpu, layout=chosen.layout, precision=chosen.precision
         )
         assert isinstance(nominal, Replica)
         slower.append(replace(chosen, replica=at_confidence(nominal, "p90")))
-    return grown_for(pools, slower, {name: item.max_count for name, item in instance.gpus.items()})
+    measured = [item for item in pools if isinstance(item, PlannedMeasured)]
+    return grown_for(predicted, slower, instance.limits, measured)
 
 
 def _run(search: _Search) -> dict[str, float]:
     return {
         "solve_s": search.solve_s,
         "total_s": time.perf_counter() - search.started_s,
-        "candidates": float(len(search.candidates.candidates)),
+        "candidates": float(len(search.candidates.candidates) + len(search.candidates.measured)),
         "refused_layouts": float(len(search.candidates.refused)),
         "columns": float(sum(len(found.columns) for found in search.sets.values())),
     }

@@ -55,6 +55,7 @@ class Why:
         limit: the first limit that cannot be met; empty for a plan.
         best: the best reachable value of it, in words with its unit.
         change: one change that would help.
+        tight: limits of the fleet that bind, each with what is used of it.
         alternatives: nearest pools not chosen.
     """
 
@@ -62,6 +63,7 @@ class Why:
     limit: str = ""
     best: str = ""
     change: str = ""
+    tight: tuple[str, ...] = ()
     alternatives: tuple[Alternative, ...] = ()
 
 
@@ -222,6 +224,7 @@ def _plan_from(data: Mapping[str, object]) -> Plan:
             limit=str(why["limit"]),
             best=str(why["best"]),
             change=str(why["change"]),
+            tight=tuple(str(item) for item in why["tight"]),
             alternatives=tuple(Alternative(**_renamed(dict(item))) for item in why["alternatives"]),  # type: ignore[arg-type]
         ),
         assumptions=tuple(str(item) for item in assumptions),

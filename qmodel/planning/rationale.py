@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from qmodel.candidates import CandidateSet, ColumnSet, RefusedCandidate
 from qmodel.planning.assembly import PlannedPool
 from qmodel.planning.plans import Alternative, Why
-from qmodel.types import PoolRow
+from qmodel.types import PoolRow, RequestClass
 
 __all__ = ["reasons"]
 
@@ -18,37 +18,42 @@ _CHEAPEST = "no cheaper fleet of these pools meets every target"
 
 def reasons(
     sets: Mapping[str, ColumnSet],
+    classes: Mapping[str, Sequence[RequestClass]],
     candidates: CandidateSet,
     pools: Sequence[PlannedPool],
     rows: Sequence[PoolRow],
     *,
+    tight: Sequence[str],
     in_time: bool,
 ) -> Why:
     """One sentence with what binds in each pool, and the nearest pools not chosen.
 
     Args:
-        sets: columns by model.
+        sets: columns by group of classes that may share pools.
+        classes: the classes of each group.
         candidates: what was enumerated and what was refused.
         pools: the plan's pools.
         rows: their evaluation.
+        tight: limits of the fleet that have nothing left, in words.
         in_time: whether the search ended before its time limit.
     """
     alternatives: list[Alternative] = []
-    for model, found in sets.items():
+    for group, found in sets.items():
         for name, least in found.least.items():
             alternatives += _alternatives(name, found, least, pools)
-        alternatives += _refusals(candidates.refused_of(model), ", ".join(found.least))
+        alternatives += _refusals(candidates.refused_of(classes[group][0].model), ", ".join(found.least))
     binding = "; ".join(f"{row.pool}: {row.binding}" for row in rows)
     text = _CHEAPEST if in_time else "the cheapest fleet found in time"
-    return Why(text=f"{text}; what binds: {binding}", alternatives=tuple(alternatives))
+    held = f"; limits that bind: {', '.join(tight)}" if tight else ""
+    return Why(text=f"{text}; what binds: {binding}{held}", tight=tuple(tight), alternatives=tuple(alternatives))
 
 
 def _alternatives(name: str, found: ColumnSet, least: Sequence[int], pools: Sequence[PlannedPool]) -> list[Alternative]:
     serving = [item for item in pools if any(c.name == name for c in item.classes)]
     chosen = {id(item.candidate) for item in serving}
-    paid = sum(item.candidate.cost_usd_per_hour * item.replicas for item in serving)
+    paid = sum(item.cost_usd_per_hour for item in serving)
     able = sorted(
-        (candidate.cost_usd_per_hour * count, candidate.label, count)
+        (candidate.pool_cost(count), candidate.label, count)
         for candidate, count in zip(found.candidates, least, strict=True)
         if count > 0 and id(candidate) not in chosen
     )
@@ -68,7 +73,10 @@ def _alternatives(name: str, found: ColumnSet, least: Sequence[int], pools: Sequ
     ]
     rows += [
         Alternative(
-            cls=name, candidate=candidate.label, cost_usd_per_hour=None, limit="misses a target at any count in stock"
+            cls=name,
+            candidate=candidate.label,
+            cost_usd_per_hour=None,
+            limit="misses a target at any count within the limits",
         )
         for candidate in sorted(unable, key=lambda c: (c.cost_usd_per_hour, c.label))[: max(0, _NEAREST - len(rows))]
     ]

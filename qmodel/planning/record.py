@@ -7,17 +7,17 @@ from dataclasses import asdict
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 
-from qmodel.evaluation import PoolCase, pool_cases
+from qmodel.evaluation import MeasuredCase, PoolCase, pool_cases
 from qmodel.problem import Instance, Price
-from qmodel.types import Fleet, Pool, Replica, RequestClass
+from qmodel.types import Fleet, Limits, MeasuredCapacity, Pool, Replica, RequestClass
 
-__all__ = ["classes_from", "cases_from", "plan_inputs", "versions"]
+__all__ = ["cases_from", "classes_from", "limits_from", "plan_inputs", "versions"]
 
 _LIBRARIES = ("numpy", "scipy", "pulp", "highspy")
 
 
 def plan_inputs(instance: Instance, fleet: Fleet, *, mip_gap: float) -> dict[str, object]:
-    """Classes with their laws, replicas and prices of the pools, stock and catalog entries, as plain data.
+    """Classes with their laws, replicas and prices of the pools, limits and catalog entries, as plain data.
 
     Args:
         instance: the bound problem.
@@ -29,12 +29,9 @@ def plan_inputs(instance: Instance, fleet: Fleet, *, mip_gap: float) -> dict[str
     return {
         "confidence": instance.policy.confidence,
         "mip_gap": mip_gap,
-        "stock": {name: item.max_count for name, item in instance.gpus.items()},
+        "limits": instance.limits.to_dict(),
         "classes": {name: item.to_dict() for name, item in instance.classes.items()},
-        "pools": {
-            name: {"replica": case.replica.to_dict(), "router": case.router, "price": asdict(case.price)}
-            for name, case in cases.items()
-        },
+        "pools": {name: _case_data(case) for name, case in cases.items()},
         "catalog": {
             "digest": instance.catalog_digest,
             "gpus": {
@@ -42,9 +39,29 @@ def plan_inputs(instance: Instance, fleet: Fleet, *, mip_gap: float) -> dict[str
                 for name, item in instance.gpus.items()
                 if name in used_gpus and (gpu := item.gpu) is not None
             },
+            "calibrations": _calibrations(instance, fleet),
             "models": {name: asdict(item) for name, item in instance.models.items() if item is not None},
         },
     }
+
+
+def limits_from(inputs: Mapping[str, object]) -> Limits:
+    """Limits as a plan embeds them.
+
+    Raises:
+        KeyError: if a part is missing.
+    """
+    return Limits.from_dict(_mapping(inputs["limits"]))
+
+
+def _calibrations(instance: Instance, fleet: Fleet) -> list[dict[str, object]]:
+    """The user's own constants of what the fleet runs."""
+    used = {
+        (model.name, gpu.name)
+        for pool in fleet.pools.values()
+        if (model := instance.models[pool.model]) is not None and (gpu := instance.gpus[pool.gpu].gpu) is not None
+    }
+    return [dict(item) for item in instance.constants.calibrations if (item["model"], item["gpu"]) in used]
 
 
 def classes_from(inputs: Mapping[str, object]) -> dict[str, RequestClass]:
@@ -56,28 +73,42 @@ def classes_from(inputs: Mapping[str, object]) -> dict[str, RequestClass]:
     return {name: RequestClass.from_dict(name, _mapping(item)) for name, item in _mapping(inputs["classes"]).items()}
 
 
-def cases_from(inputs: Mapping[str, object], pools: Mapping[str, Pool]) -> dict[str, PoolCase]:
-    """Replicas, routers and prices as a plan embeds them.
+def cases_from(inputs: Mapping[str, object], pools: Mapping[str, Pool]) -> dict[str, PoolCase | MeasuredCase]:
+    """Replicas or capacities, routers and prices as a plan embeds them.
 
     Raises:
         KeyError: if a part is missing.
     """
-    found = _mapping(inputs["pools"])
-    cases = {}
+    found, limits = _mapping(inputs["pools"]), limits_from(inputs)
+    cases: dict[str, PoolCase | MeasuredCase] = {}
     for name, pool in pools.items():
         item = _mapping(found[name])
-        price = _mapping(item["price"])
+        price = _price_from(_mapping(item["price"]))
+        spare = limits.spare(pool.gpu, pool.layout.gpus)
+        if "capacity" in item:
+            capacity = MeasuredCapacity.from_dict(_mapping(item["capacity"]))
+            cases[name] = MeasuredCase(pool=pool, capacity=capacity, price=price, spare=spare)
+            continue
         cases[name] = PoolCase(
             pool=pool,
             replica=Replica.from_dict(_mapping(item["replica"])),
             router=str(item["router"]),  # type: ignore[arg-type]  # written by plan_inputs
-            price=Price(
-                usd_per_gpu_hour=float(str(price["usd_per_gpu_hour"])),
-                tier=str(price["tier"]),
-                basis=str(price["basis"]),
-            ),
+            price=price,
+            spare=spare,
         )
     return cases
+
+
+def _case_data(case: PoolCase | MeasuredCase) -> dict[str, object]:
+    if isinstance(case, MeasuredCase):
+        return {"capacity": case.capacity.to_dict(), "price": asdict(case.price)}
+    return {"replica": case.replica.to_dict(), "router": case.router, "price": asdict(case.price)}
+
+
+def _price_from(data: Mapping[str, object]) -> Price:
+    return Price(
+        usd_per_gpu_hour=float(str(data["usd_per_gpu_hour"])), tier=str(data["tier"]), basis=str(data["basis"])
+    )
 
 
 def versions(instance: Instance) -> dict[str, str]:

@@ -40,6 +40,8 @@ def _lines(plan: Plan) -> Iterator[str]:
         load = "" if row.utilisation is None else f", utilisation {row.utilisation:.0%}"
         memory = "" if row.kv_fill is None else f", KV memory {row.kv_fill:.0%} full"
         yield f"  {row.pool}: {row.binding}{load}{memory}"
+    if plan.why.tight:
+        yield f"  limits of the fleet: {', '.join(plan.why.tight)}"
     if plan.why.alternatives:
         yield "nearest alternatives, each class alone"
         for item in plan.why.alternatives:

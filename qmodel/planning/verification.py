@@ -1,4 +1,4 @@
-"""Re-derive what a plan claims from the plan alone: cost, stock, cover, stability and every target.
+"""Re-derive what a plan claims from the plan alone: cost, limits, cover, stability and every target.
 
 This module never imports the optimizer: what it checks must not come from what it checks.
 """
@@ -9,11 +9,11 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from qmodel.evaluation import Evaluation
+from qmodel.evaluation import Evaluation, MeasuredCase, PoolCase
 from qmodel.evaluation.assessment import assess
 from qmodel.planning.plans import Plan
-from qmodel.planning.record import cases_from, classes_from
-from qmodel.types import PoolRow, RequestClass, SloRow
+from qmodel.planning.record import cases_from, classes_from, limits_from
+from qmodel.types import Limits, PoolRow, RequestClass, SloRow
 
 __all__ = ["Check", "Verification", "verify"]
 
@@ -56,12 +56,18 @@ def verify(plan: Plan) -> Verification:
         return Verification(checks=())
     classes = classes_from(plan.inputs)
     cases = cases_from(plan.inputs, plan.fleet.pools)
+    limits = limits_from(plan.inputs)
     confidence = str(plan.inputs["confidence"])
-    result = assess(classes, cases, plan.fleet, confidence=confidence, detail=False)
+    left = _left_over(cases)
+    if not left.ok:
+        return Verification(checks=(left,))
+    result = assess(classes, cases, plan.fleet, limits=limits, confidence=confidence, detail=False)
     return Verification(
         checks=(
             _cover(plan, classes),
-            _stock(plan),
+            _isolation(plan, classes),
+            left,
+            _limits(plan, limits, result),
             _cost(plan, result),
             _stable(result),
             _targets(result, confidence),
@@ -86,15 +92,46 @@ def _cover(plan: Plan, classes: Mapping[str, RequestClass]) -> Check:
     return Check(name="cover", ok=True, detail=f"{len(classes)} classes routed whole")
 
 
-def _stock(plan: Plan) -> Check:
+def _isolation(plan: Plan, classes: Mapping[str, RequestClass]) -> Check:
+    """Pools of a class that is isolated serve no other."""
     assert plan.fleet is not None
-    stock = plan.inputs["stock"]
-    assert isinstance(stock, Mapping)
-    for gpu, used in plan.fleet.gpus.items():
-        limit = stock.get(gpu)
-        if limit is not None and used > int(limit):
-            return Check(name="stock", ok=False, detail=f"{used} {gpu} used, {limit} in stock")
-    return Check(name="stock", ok=True, detail=", ".join(f"{n} {gpu}" for gpu, n in plan.fleet.gpus.items()))
+    served: dict[str, list[str]] = {}
+    for name, paths in plan.fleet.routing.items():
+        for pool in dict.fromkeys(pool for path in paths for pool in path.pools):
+            served.setdefault(pool, []).append(name)
+    for pool, names in served.items():
+        kept = [name for name in names if classes[name].isolate]
+        if kept and len(names) > 1:
+            detail = f"pool '{pool}' of class '{kept[0]}', which is isolated, serves {', '.join(names)}"
+            return Check(name="isolation", ok=False, detail=detail)
+    return Check(name="isolation", ok=True, detail=f"{sum(item.isolate for item in classes.values())} classes isolated")
+
+
+def _left_over(cases: Mapping[str, PoolCase | MeasuredCase]) -> Check:
+    """Every pool has replicas beside those that may be lost; the predictions are for these."""
+    for name, case in cases.items():
+        if case.serving < 1:
+            detail = f"pool '{name}' has {case.pool.replicas} replicas, {case.spare} of which may be lost"
+            return Check(name="spare", ok=False, detail=detail)
+    return Check(name="spare", ok=True, detail=", ".join(f"{name}: {case.spare}" for name, case in cases.items()))
+
+
+def _limits(plan: Plan, limits: Limits, result: Evaluation) -> Check:
+    """Stock, nodes, power, pools, money, and what is forbidden."""
+    assert plan.fleet is not None
+    holdings = plan.fleet.holdings
+    told = ", ".join(f"{limits.used(cap, holdings):.4g} of {cap.most:g} {cap.unit}" for cap in limits.caps)
+    for pool in plan.fleet.pools.values():
+        if any(item.bars(pool.model, pool.gpu, pool.layout) for item in limits.forbidden):
+            return Check(name="limits", ok=False, detail=f"pool '{pool.name}' is forbidden by layouts.forbid")
+    broken, budget = limits.broken(holdings), limits.budget_usd_per_hour
+    if broken is not None:
+        detail = f"{limits.used(broken, holdings):.6g} {broken.unit} used, {broken.key} is {broken.most:g}"
+        return Check(name="limits", ok=False, detail=detail)
+    if budget is not None and result.cost_usd_per_hour > budget * (1.0 + _RELATIVE):
+        detail = f"{result.cost_usd_per_hour:.6g} USD/h, fleet.budget_usd_per_hour is {budget:g}"
+        return Check(name="limits", ok=False, detail=detail)
+    return Check(name="limits", ok=True, detail=told or "nothing is limited")
 
 
 def _cost(plan: Plan, result: Evaluation) -> Check:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from qmodel.queueing.bursty_requests import request_burst
-from qmodel.queueing.peakedness import burst_peakedness
+from qmodel.queueing.arrivals.peakedness import burst_peakedness
+from qmodel.queueing.bursts.request_bursts import request_burst
 from qmodel.trace import Trace, spread_clock
 from qmodel.types import Lengths
 from qmodel.types.arrivals import Burst

@@ -10,11 +10,25 @@ from typing import TYPE_CHECKING
 
 from qmodel.catalog import Catalog, PriceRule, load_catalog
 from qmodel.errors import CatalogError, Problem, ScenarioError
+from qmodel.problem.calibrations import calibration_notes, known_catalog, unused_calibrations
 from qmodel.problem.demand import bind_class
+from qmodel.problem.fleet_limits import bind_limits
 from qmodel.problem.instances import GpuOption, Instance, LayoutRules, Policy, Price, Profile
 from qmodel.problem.names import unknown_names
+from qmodel.problem.profiles import profiled_replica
 from qmodel.problem.replicas import no_prompt_room
-from qmodel.types import Band, Engine, Fabric, Model, Node, Pool, Replica, RequestClass, StepLaw, Topology
+from qmodel.types import (
+    Engine,
+    Fabric,
+    Limits,
+    MeasuredCapacity,
+    Model,
+    Node,
+    Pool,
+    Replica,
+    RequestClass,
+    Topology,
+)
 
 if TYPE_CHECKING:
     from qmodel.scenario import Scenario
@@ -33,7 +47,7 @@ def bind(scenario: Scenario, catalog: Catalog | None = None) -> Instance:
     Raises:
         ScenarioError: names that are not known, GPUs without a price, traces that cannot be used; all at once.
     """
-    known = catalog or load_catalog(scenario.catalog_files)
+    known = catalog or known_catalog(scenario)
     binder = _Binder(scenario, known)
     binder.problems += unknown_names(scenario.resolved(), known, scenario.problem)
     instance = binder.instance()
@@ -89,6 +103,8 @@ class _Binder:
         }
         profiles = self._profiles(gpus)
         rules = self._layouts(gpus.values())
+        self.problems += unused_calibrations(scenario, self.catalog, models, gpus, rules.precisions)
+        self.assumptions += calibration_notes(self.catalog, models, gpus, rules.precisions)
         return Instance(
             title=scenario.title or Path(scenario.file).stem,
             classes=classes,
@@ -98,6 +114,7 @@ class _Binder:
             layouts=rules,
             policy=Policy(confidence=scenario.policy.confidence),
             constants=self.catalog.constants,
+            limits=self._limits(gpus),
             assumptions=tuple(dict.fromkeys(self.assumptions)),
             scenario=scenario.resolved(),
             catalog_digest=self.catalog.digest,
@@ -245,10 +262,9 @@ class _Binder:
             option = gpus.get(spec.gpu)
             if option is None or spec.model not in used:
                 continue
-            profile = Profile(
-                model=spec.model, gpu=spec.gpu, layout=spec.layout.layout, replica=_profiled(spec, option.engine)
-            )
-            room = no_prompt_room(profile.replica)
+            replica = self._measured(index, spec) or profiled_replica(spec, option.engine)
+            profile = Profile(model=spec.model, gpu=spec.gpu, layout=spec.layout.layout, replica=replica)
+            room = no_prompt_room(replica) if isinstance(replica, Replica) else None
             if room is not None and no_prompt_room(option.engine) is None:  # else said of the engine already
                 self._reject(f"profiles[{index}].max_num_seqs", *room)
             pair = (spec.model, spec.gpu)
@@ -258,12 +274,41 @@ class _Binder:
             found[pair] = (*found.get(pair, ()), profile)
         return found
 
+    def _measured(self, index: int, spec: ProfileSpec) -> MeasuredCapacity | None:
+        """The measured capacity that a profile states, its class names checked; None where it states step times."""
+        if spec.max_rate_rps is None:
+            return None
+        classes = self.scenario.classes
+        unnamed = [name for name in classes if name not in spec.max_rate_rps]
+        unused = []
+        for name in spec.max_rate_rps:
+            key = f"profiles[{index}].max_rate_rps.{name}"
+            if name in classes:
+                if classes[name].model != spec.model:
+                    self._reject(key, f"class '{name}' asks for {classes[name].model}", "take it out")
+            elif near := difflib.get_close_matches(name, unnamed, n=1, cutoff=_TYPO):
+                self._reject(key, f"no class '{name}'", f"did you mean '{near[0]}'?")
+            else:
+                unused.append(name)
+        place = f"{spec.model} on {spec.gpu} {spec.layout.layout}"
+        if unused:
+            self.assumptions.append(f"{place}: capacities for {', '.join(unused)} are not used: no such class")
+        rates = {name: rate for name, rate in spec.max_rate_rps.items() if name in classes}
+        self.assumptions.append(f"{place}: capacities as measured, linear in the mix; latency is not predicted")
+        return MeasuredCapacity(max_rate_rps=rates)
+
     def _unused_profile(self, index: int, spec: ProfileSpec) -> None:
         """A profile of a GPU that the fleet may not use: a typo is a problem, a GPU left out is worth a note."""
         near = difflib.get_close_matches(spec.gpu, self.scenario.fleet.gpus, n=1, cutoff=_TYPO)
         if near:
             self._reject(f"profiles[{index}].gpu", f"'{spec.gpu}' is not in fleet.gpus", f"did you mean '{near[0]}'?")
         self.assumptions.append(f"the profile of {spec.model} on {spec.gpu} is not used: fleet.gpus leaves it out")
+
+    def _limits(self, gpus: Mapping[str, GpuOption]) -> Limits:
+        limits, problems, notes = bind_limits(self.scenario, gpus)
+        self.problems += problems
+        self.assumptions += notes
+        return limits
 
     def _layouts(self, gpus: Iterable[GpuOption]) -> LayoutRules:
         spec, usual = self.scenario.layouts, LayoutRules()
@@ -329,31 +374,3 @@ _STATUS = {
     "guess": "a guess without a measurement",
     "none": "taken from the nearest GPU of the same vendor",
 }
-
-
-def _profiled(spec: ProfileSpec, engine: Engine) -> Replica:
-    band = Band(p90=spec.band_p90) if spec.band_p90 else Band()
-    if spec.step_table is not None:
-        step = StepLaw.table(
-            batch=spec.step_table.batch,
-            step_s=spec.step_table.step_s,
-            gamma_s=spec.gamma_s,
-            delta_s=spec.delta_s,
-            band=band,
-        )
-    else:
-        assert spec.alpha_s is not None and spec.beta_s is not None  # the schema asks for both
-        step = StepLaw.linear(
-            alpha_s=spec.alpha_s, beta_s=spec.beta_s, gamma_s=spec.gamma_s, delta_s=spec.delta_s, band=band
-        )
-    return Replica(
-        step=step,
-        max_num_seqs=spec.max_num_seqs or engine.max_num_seqs,
-        kv_tokens=spec.kv_tokens,
-        max_batched_tokens=engine.max_batched_tokens,
-        watermark=engine.watermark,
-        admission=engine.admission,
-        recompute_factor=engine.recompute_factor,
-        kv_slope=spec.kv_slope,
-        kv_fixed_tokens=spec.kv_fixed_tokens,
-    )

@@ -77,6 +77,7 @@ def bind_class(
         lengths=Lengths.independent(prompt, output, reasoning),
         slos=spec.slos,
         priority=spec.priority,
+        isolate=spec.isolate,
         arrivals_note=words,
         burst=burst,
     )
@@ -99,18 +100,24 @@ def _cached_law(spec: str, maximum: int | None) -> Law:
 def _from_trace(
     scenario: Scenario, name: str, spec: ClassSpec, source: TraceSpec
 ) -> tuple[RequestClass, tuple[str, ...]]:
-    from qmodel.trace import read_trace
+    from qmodel.trace import read_trace, select_requests
 
     key = f"classes.{name}.trace"
     try:
-        trace = read_trace(Path(scenario.base_dir) / source.file)
+        trace = read_trace(Path(scenario.base_dir) / source.file, by=source.by)
     except ScenarioError as error:
         raise ScenarioError([_placed(scenario, f"{key}.file", problem) for problem in error.problems]) from error
-    if source.cls is not None:
-        try:
-            trace = trace.only(source.cls)
-        except ValueError as error:
-            raise ScenarioError([scenario.problem(f"{key}.class", str(error).removeprefix("class: "))]) from error
+    try:
+        trace = select_requests(
+            trace,
+            cls=source.cls,
+            above_output_tokens=source.above_output_tokens or 0,
+            up_to_output_tokens=source.up_to_output_tokens,
+        )
+    except ValueError as error:
+        what, _, text = str(error).partition(": ")
+        place = f"{key}.class" if what == "class" else key
+        raise ScenarioError([scenario.problem(place, text)]) from error
     if trace.rate_rps is None:
         what = "has no arrival times" if trace.arrival_s is None else "has arrivals at one instant only, so no rate"
         hint = "use its lengths as quantiles, and state rate_rps"
@@ -135,6 +142,7 @@ def _from_trace(
         lengths=lengths,
         slos=spec.slos,
         priority=spec.priority,
+        isolate=spec.isolate,
         arrivals_note=words,
         burst=burst,
     )

@@ -6,7 +6,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from qmodel.types import Engine, Fabric, Gpu, Layout, Model, Node, Replica, RequestClass, Topology
+from qmodel.types import (
+    Engine,
+    Fabric,
+    Gpu,
+    Layout,
+    Limits,
+    MeasuredCapacity,
+    Model,
+    Node,
+    Replica,
+    RequestClass,
+    Topology,
+)
 from qmodel.types.constants import EngineConstants
 
 __all__ = ["GpuOption", "Instance", "LayoutRules", "Policy", "Price", "Profile"]
@@ -51,12 +63,12 @@ class GpuOption:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Profile:
-    """A user's own measurement of one model on one GPU type and layout."""
+    """A user's own measurement of one model on one GPU type and layout: step times, or rates it carries."""
 
     model: str
     gpu: str
     layout: Layout
-    replica: Replica
+    replica: Replica | MeasuredCapacity
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +103,7 @@ class Instance:
         classes: by name, in the order of the scenario.
         models: catalog records by the name the classes use; None where only profiles describe the model.
         gpus: options by name.
+        limits: what bounds a fleet beside its targets.
         profiles: by (model, gpu); such a pair has only these candidates.
         assumptions: sentences a reader must know.
         scenario: the resolved scenario as plain data.
@@ -105,6 +118,7 @@ class Instance:
     layouts: LayoutRules
     policy: Policy
     constants: EngineConstants
+    limits: Limits = field(default_factory=Limits)
     assumptions: tuple[str, ...] = ()
     scenario: Mapping[str, object] = field(default_factory=dict)
     catalog_digest: str = ""
@@ -112,3 +126,11 @@ class Instance:
     def classes_of(self, model: str) -> tuple[RequestClass, ...]:
         """Classes that ask for ``model``, in the order of the scenario."""
         return tuple(item for item in self.classes.values() if item.model == model)
+
+    def sharing(self) -> dict[str, tuple[RequestClass, ...]]:
+        """Classes that may share pools, by a name for the group: its model, or with the class where it is isolated."""
+        groups: dict[str, tuple[RequestClass, ...]] = {}
+        for item in self.classes.values():
+            name = f"{item.model} for {item.name}" if item.isolate else item.model
+            groups[name] = (*groups.get(name, ()), item)
+        return groups

@@ -7,7 +7,7 @@ from dataclasses import replace
 from qmodel.perf import MemoryPlan, memory, step_law
 from qmodel.problem.instances import GpuOption, Instance, Profile
 from qmodel.topology import link_costs
-from qmodel.types import Engine, Layout, Lengths, Model, Refusal, Replica, mix_lengths
+from qmodel.types import Engine, Layout, Lengths, MeasuredCapacity, Model, Refusal, Replica, mix_lengths
 
 __all__ = ["at_confidence", "no_prompt_room", "replica_of", "with_engine"]
 
@@ -46,7 +46,7 @@ def replica_of(
     layout: Layout,
     engine: Engine | None = None,
     precision: str | None = None,
-) -> Replica | Refusal:
+) -> Replica | MeasuredCapacity | Refusal:
     """The replica of a model on a GPU type in a layout, or why there is none.
 
     A pair with profiles has only those: another layout is refused. Else memory and step
@@ -85,16 +85,20 @@ def reference_lengths(instance: Instance, model: str) -> Lengths:
     return mix_lengths([item.lengths for item in classes], [item.rate_rps for item in classes])
 
 
-def _with_prompt_room(found: Replica | Refusal, layout: Layout) -> Replica | Refusal:
+def _with_prompt_room(
+    found: Replica | MeasuredCapacity | Refusal, layout: Layout
+) -> Replica | MeasuredCapacity | Refusal:
     room = no_prompt_room(found) if isinstance(found, Replica) else None
     return found if room is None else Refusal(layout=layout, kind="engine", reason=room[0], change=room[1])
 
 
 def _from_profile(
     profiles: tuple[Profile, ...], layout: Layout, option: GpuOption, engine: Engine
-) -> Replica | Refusal:
+) -> Replica | MeasuredCapacity | Refusal:
     for profile in profiles:
         if profile.layout == layout:
+            if isinstance(profile.replica, MeasuredCapacity):
+                return profile.replica
             usual = option.engine.max_num_seqs
             return replace(
                 profile.replica,

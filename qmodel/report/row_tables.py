@@ -35,6 +35,8 @@ __all__ = [
     "slo_table",
 ]
 
+MEASURED_TEXT = "measured"  # instead of a prediction: the pool was measured to hold the target at this load
+BEYOND_TEXT = "beyond measured"
 MOST_DIGITS = 6  # a missed target is printed with as many digits as it takes to see that it is missed
 
 
@@ -93,7 +95,8 @@ def slo_table(targets: Sequence[SloRow]) -> TextTable:
         cells = [row.cls]
         cells += [row.path] if with_path else []
         cells += [f"{row.metric} {row.stat} <= {target}", predicted]
-        cells += [seconds_text(row.low_s), seconds_text(row.high_s, missing=UNSTABLE_TEXT)]
+        no_high = UNSTABLE_TEXT if row.basis == "predicted" else NONE_TEXT
+        cells += [seconds_text(row.low_s), seconds_text(row.high_s, missing=no_high)]
         cells += [slack_text(row.predicted_s, row.target_s), _yes(row.met), _yes(row.met_at_p90)]
         rows.append(tuple(cells))
     return TextTable(title="Targets", columns=tuple(columns), rows=tuple(rows))
@@ -208,9 +211,10 @@ def gpus_text(pools: Sequence[PoolRow]) -> str:
 
 def _told_apart(row: SloRow) -> tuple[str, str]:
     """Target and prediction, with more digits where a missed target would otherwise look met."""
+    missing = UNSTABLE_TEXT if row.basis == "predicted" else MEASURED_TEXT if row.met else BEYOND_TEXT
     for digits in range(3, MOST_DIGITS + 1):
         target = _target_text(row.target_s, digits)
-        predicted = seconds_text(row.predicted_s, digits=digits, missing=UNSTABLE_TEXT)
+        predicted = seconds_text(row.predicted_s, digits=digits, missing=missing)
         if row.met or predicted != seconds_text(row.target_s, digits=digits):
             break
     return target, predicted

@@ -85,10 +85,17 @@ def _known_target(key: str) -> str:
 class TraceSpec(Section):
     """Arrivals and joint lengths read from a trace file."""
 
-    file: Text = Field(description="Trace file (.csv, .csv.gz); a relative path starts at the folder of this file.")
+    file: Text = Field(
+        description="Trace file, see docs/workload.md; a relative path starts at the folder of this file."
+    )
     cls: Text | None = Field(
         default=None, alias="class", description="Take only the rows of this class of the trace; all rows if left out."
     )
+    by: Text | None = Field(
+        default=None, description="Column or key that names the classes of the trace; its format's own if left out."
+    )
+    above_output_tokens: Tokens | None = Field(default=None, description="Take only rows with a longer output.")
+    up_to_output_tokens: Tokens | None = Field(default=None, description="Take only rows with no longer output.")
     rate_scale: Positive = Field(default=1.0, description="Factor on the trace's mean rate; lengths stay as they are.")
     arrivals: Literal["measured", "poisson"] = Field(
         default="measured", description="Plan for the trace's burstiness, or for Poisson arrivals at its mean rate."
@@ -123,6 +130,7 @@ class ClassSpec(Section):
     priority: int = Field(
         default=0, description="Classes with larger numbers are admitted and prefilled first where they share a pool."
     )
+    isolate: bool = Field(default=False, description="Its pools serve no other class.")
 
     @property
     def rate(self) -> float | None:

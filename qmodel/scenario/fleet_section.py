@@ -16,6 +16,7 @@ from qmodel.scenario.sections import (
     NonNegative,
     Positive,
     Precisions,
+    Rate,
     Section,
     Stock,
     Text,
@@ -28,6 +29,7 @@ from qmodel.types import Layout
 __all__ = [
     "EngineSpec",
     "FleetSpec",
+    "ForbiddenSpec",
     "GpuSpec",
     "LayoutSpec",
     "LayoutsSpec",
@@ -114,7 +116,16 @@ class GpuSpec(Section):
         default=None, description="How nodes are joined, a topology of the catalog; rail-fat-tree if left out."
     )
     max_count: Stock | None = Field(default=None, description="GPUs in stock; no limit if left out.")
-    billing: Literal["per_gpu"] = Field(default="per_gpu", description="What is paid for: single GPUs.")
+    max_nodes: Stock | None = Field(default=None, description="Nodes in stock; no limit if left out.")
+    gpus_per_node: Count | None = Field(
+        default=None, description="GPUs of one node, for a GPU that only profiles describe; else the node says it."
+    )
+    billing: Literal["per_gpu", "per_node"] = Field(
+        default="per_gpu", description="What is paid for: per_gpu single GPUs, per_node whole nodes."
+    )
+    power_w: Positive | None = Field(
+        default=None, description="Power that one GPU takes with its part of the node, W; from the catalog if left out."
+    )
     price: PriceSpec | None = Field(default=None, description="The price of one GPU and hour.")
     engine: EngineSpec | None = Field(default=None, description="Engine settings on this GPU; they win over engine.")
 
@@ -152,6 +163,27 @@ class FleetSpec(Section):
     price_book: PriceBook = Field(
         default_factory=PriceBook, description="Rule that picks prices for GPUs without a price of their own."
     )
+    budget_usd_per_hour: Positive | None = Field(
+        default=None, description="Most that the whole fleet may cost, USD per hour; no limit if left out."
+    )
+    power_kw: Positive | None = Field(
+        default=None, description="Most power of all GPUs with their part of the nodes, kW; no limit if left out."
+    )
+
+
+class ForbiddenSpec(Section):
+    """Pools that no fleet may have: those that agree with all that is stated here."""
+
+    model: Text | None = Field(default=None, description="Model, as classes name it; any if left out.")
+    gpu: Name | None = Field(default=None, description="GPU type, one of fleet.gpus; any if left out.")
+    tp: Degree | None = Field(default=None, description="Tensor-parallel degree; any if left out.")
+    pp: Degree | None = Field(default=None, description="Pipeline stages; any if left out.")
+    ep: Degree | None = Field(default=None, description="Expert-parallel ranks; any if left out.")
+    dp: Degree | None = Field(default=None, description="Attention data-parallel ranks; any if left out.")
+
+    def complaints(self) -> Iterator[Complaint]:
+        if not self.model_dump(exclude_none=True):
+            yield Complaint("is empty: it would forbid every pool", hint="state model, gpu, tp, pp, ep or dp")
 
 
 class LayoutsSpec(Section):
@@ -167,6 +199,9 @@ class LayoutsSpec(Section):
     )
     disaggregate: Literal["auto", False] = Field(
         default="auto", description="Separate prefill and decode pools; auto means what is built, which is none."
+    )
+    forbid: Annotated[tuple[ForbiddenSpec, ...], BeforeValidator(as_tuple)] = Field(
+        default=(), description="Pools that no plan may have, each by any of model, gpu, tp, pp, ep, dp."
     )
 
 
@@ -216,7 +251,10 @@ def _falling(before: float, after: float) -> bool:
 
 
 class ProfileSpec(Section):
-    """Step times that the user measured: alpha + beta batch + gamma KV tokens + delta prefill tokens."""
+    """What the user measured of one replica: its step times, or the rates that it carries with every target met.
+
+    A step takes alpha + beta batch + gamma KV tokens + delta prefill tokens.
+    """
 
     model: Text = Field(description="Model name; needs no catalog entry.")
     gpu: Name = Field(description="GPU name, one of fleet.gpus; needs no catalog entry if it states its price.")
@@ -224,8 +262,10 @@ class ProfileSpec(Section):
     alpha_s: NonNegative | None = Field(default=None, description="Step time of an empty batch, seconds.")
     beta_s: NonNegative | None = Field(default=None, description="Seconds more per running sequence.")
     step_table: StepTable | None = Field(default=None, description="A measured curve instead of alpha_s and beta_s.")
-    gamma_s: NonNegative = Field(description="Seconds per KV token read in a step, over all sequences.")
-    delta_s: NonNegative = Field(description="Seconds per prefill token in a step.")
+    gamma_s: NonNegative | None = Field(
+        default=None, description="Seconds per KV token read in a step, over all sequences."
+    )
+    delta_s: NonNegative | None = Field(default=None, description="Seconds per prefill token in a step.")
     max_num_seqs: Count | None = Field(default=None, description="Most running sequences; from engine if left out.")
     kv_tokens: Positive | None = Field(default=None, description="KV pool, tokens; no KV limit if left out.")
     kv_slope: Positive = Field(
@@ -235,8 +275,31 @@ class ProfileSpec(Section):
     band_p90: Annotated[float, Field(ge=0, le=10)] = Field(
         default=0.0, description="Nine in ten step times lie within this relative error, 0.08 for 8 %; 0: exact."
     )
+    max_rate_rps: Annotated[dict[Name, Rate], Field(min_length=1)] | None = Field(
+        default=None,
+        description="Instead of step times: requests per second of each class alone that one replica was measured to "
+        "carry with every target met; linear in the mix. Other classes are not served.",
+    )
 
     def complaints(self) -> Iterator[Complaint]:
+        if self.max_rate_rps is None:
+            yield from self._step_complaints()
+            return
+        others = sorted(self.model_fields_set & _STEP_KEYS)
+        if others:
+            yield Complaint(
+                f"states max_rate_rps and {', '.join(others)}, which exclude each other",
+                hint="keep the rates or the step times; in a variant or override '~' removes what the file states",
+                about=("max_rate_rps", *others),
+            )
+
+    def _step_complaints(self) -> Iterator[Complaint]:
+        if not self.model_fields_set & _STEP_KEYS:
+            yield Complaint("needs alpha_s, beta_s, gamma_s and delta_s, or max_rate_rps")
+            return
+        for name in ("gamma_s", "delta_s"):
+            if getattr(self, name) is None:
+                yield Complaint(f"'{name}' is missing")
         linear = [name for name in ("alpha_s", "beta_s") if getattr(self, name) is not None]
         if self.step_table is not None and linear:
             hint = "keep one of them; in a variant or override '~' removes what the file states"
@@ -249,3 +312,17 @@ class ProfileSpec(Section):
             yield Complaint("needs alpha_s and beta_s, or a step_table")
         elif self.alpha_s == 0 and self.beta_s == 0:
             yield Complaint("must not be 0 together with beta_s: steps would take no time", ("alpha_s",))
+
+
+_STEP_KEYS = {
+    "alpha_s",
+    "beta_s",
+    "step_table",
+    "gamma_s",
+    "delta_s",
+    "max_num_seqs",
+    "kv_tokens",
+    "kv_slope",
+    "kv_fixed_tokens",
+    "band_p90",
+}

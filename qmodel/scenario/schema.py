@@ -13,7 +13,7 @@ from qmodel.errors import Problem
 from qmodel.scenario.class_section import Classes
 from qmodel.scenario.fleet_section import EngineSpec, FleetSpec, LayoutsSpec, ProfileSpec
 from qmodel.scenario.layering import Layered
-from qmodel.scenario.sections import Name, Section, as_tuple
+from qmodel.scenario.sections import Count, Name, Section, Text, as_tuple
 
 __all__ = ["Objective", "PolicySpec", "Scenario", "Source"]
 
@@ -25,7 +25,13 @@ class PolicySpec(Section):
         default="nominal", description="nominal, or p90: targets must hold when every step takes the upper band."
     )
     slo_scope: Literal["pool"] = Field(default="pool", description="Targets hold in every pool that serves the class.")
-    spare_replicas: Annotated[int, Field(ge=0)] = Field(default=0, description="Replicas held back; only 0 so far.")
+    spare_replicas: Annotated[int, Field(ge=0, le=1000)] = Field(
+        default=0, description="Targets hold in every pool with so many of its replicas lost."
+    )
+    survive_nodes: Annotated[int, Field(ge=0, le=1)] = Field(
+        default=0, description="1: targets hold in every pool with any one node lost."
+    )
+    max_pools: Count | None = Field(default=None, description="Most pools of the fleet; no limit if left out.")
 
 
 class Objective(Section):
@@ -72,6 +78,9 @@ class Scenario(Section):
     )
     policy: PolicySpec = Field(default_factory=PolicySpec, description="Rules of the decision.")
     objective: Objective = Field(default_factory=Objective, description="What a plan makes small.")
+    calibrations: Annotated[tuple[Text, ...], BeforeValidator(as_tuple)] = Field(
+        default=(), description="Files of qmodel calibrate, relative to this file: step times from own measurements."
+    )
     variants: dict[Name, dict[str, Any]] = Field(
         default_factory=dict, description="Named changes: dotted key, or nested mapping, to the new value."
     )

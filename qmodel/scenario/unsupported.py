@@ -52,7 +52,6 @@ class Unsupported:
 
 
 _POISSON = "write rate_rps: <requests per second>, which is Poisson"
-_LINEAR = "state alpha_s, beta_s, gamma_s, delta_s"
 _ROUTERS = _one_of("prefix_aware")
 _USE_ROUTER = "use random, round_robin or jsq"
 
@@ -64,22 +63,16 @@ SCENARIO_UNSUPPORTED: tuple[Unsupported, ...] = (
     Unsupported("classes.*.session", "sessions of several turns"),
     Unsupported("classes.*.patience_s", "requests that give up"),
     Unsupported("classes.*.retries", "requests that come again"),
-    Unsupported("classes.*.isolate", "pools of its own for a class"),
     Unsupported("classes.*.samples", "several outputs for one prompt", "multiply the rate"),
     Unsupported("classes.*.engine", "engine settings by class", "set them in engine or fleet.gpus.<gpu>.engine"),
     Unsupported("classes.*.arrivals.profile", "rates by the hour", "plan the busiest hour: " + _POISSON),
     Unsupported("classes.*.arrivals.hours", "plans by the hour", "plan the busiest hour: " + _POISSON),
-    Unsupported("fleet.budget_usd_per_hour", "a limit on cost"),
-    Unsupported("fleet.power_kw", "a limit on power"),
-    Unsupported("fleet.nodes", "a stock of whole nodes", "set fleet.gpus.<gpu>.max_count"),
+    Unsupported("fleet.nodes", "a stock of nodes by their names", "set fleet.gpus.<gpu>.max_nodes"),
     Unsupported("fleet.providers", "limits by provider", "set fleet.price_book.providers"),
     Unsupported("fleet.tiers", "several price tiers"),
     Unsupported("fleet.gpus.*.tiers", "several price tiers", "set price: {term: ...}"),
     Unsupported("fleet.gpus.*.reserved", "reserved GPUs next to others", "set price: {term: reserved_1y}"),
-    Unsupported("fleet.gpus.*.billing", "paying for whole nodes", "use per_gpu", _one_of("per_node"), "per_node"),
-    Unsupported(
-        "engine.router", "requests sent where their prefix is", _USE_ROUTER, _ROUTERS, "prefix_aware"
-    ),
+    Unsupported("engine.router", "requests sent where their prefix is", _USE_ROUTER, _ROUTERS, "prefix_aware"),
     Unsupported(
         "fleet.gpus.*.engine.router",
         "requests sent where their prefix is",
@@ -91,10 +84,7 @@ SCENARIO_UNSUPPORTED: tuple[Unsupported, ...] = (
     Unsupported(
         "layouts.disaggregate", "separate prefill and decode pools", "use auto or false", _one_of(True), "true"
     ),
-    Unsupported("profiles.*.max_rate_rps", "capacities measured at the target", _LINEAR),
     Unsupported("policy.slo_scope", "targets over the whole fleet", "use pool", _one_of("fleet"), "fleet"),
-    Unsupported("policy.spare_replicas", "spare replicas", "use 0", _nonzero, "1"),
-    Unsupported("policy.survive_nodes", "surviving the loss of a node"),
 )
 
 FLEET_FILE_UNSUPPORTED: tuple[Unsupported, ...] = (

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from qmodel.errors import Problem, ScenarioError
-from qmodel.evaluation import PoolCase, kv_token_bytes, pool_cases
+from qmodel.evaluation import MeasuredCase, PoolCase, kv_token_bytes, pool_cases
 from qmodel.problem import Instance, arrival_processes, with_engine
 from qmodel.simulation.fleet_simulation import FleetRuns, simulate_pools
 from qmodel.simulation.policies import EnginePolicy
@@ -131,7 +131,7 @@ class FleetSimulator:
             ScenarioError: for a fleet that cannot be used, as when it is evaluated.
         """
         instance = self.instance
-        cases = pool_cases(instance, fleet)
+        cases = _simulable(pool_cases(instance, fleet))
         demand = Demand(
             classes=instance.classes,
             fleet=fleet,
@@ -171,3 +171,13 @@ class FleetSimulator:
         except ValueError as error:
             raise ScenarioError([Problem(what=str(error), file="<fleet>", key=f"pools.{case.pool.name}")]) from error
         return policy
+
+
+def _simulable(cases: Mapping[str, PoolCase | MeasuredCase]) -> dict[str, PoolCase]:
+    """The pools, where all have step times to simulate."""
+    measured = [name for name, case in cases.items() if isinstance(case, MeasuredCase)]
+    if measured:
+        what = "runs at a measured capacity: without step times there is nothing to simulate"
+        hint = "evaluate the fleet instead, or profile the step times"
+        raise ScenarioError(Problem(what=what, hint=hint, file="<fleet>", key=f"pools.{name}") for name in measured)
+    return {name: case for name, case in cases.items() if isinstance(case, PoolCase)}

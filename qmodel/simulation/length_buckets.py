@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from qmodel.evaluation import PoolCase
 from qmodel.queueing import PoolPrediction
-from qmodel.queueing.output_ranges import alone_s
+from qmodel.queueing.replica.output_ranges import alone_s
 from qmodel.simulation.pool_runs import MeasuredRun
 from qmodel.simulation.predicted_buckets import PredictedBucket, predicted_bucket
 from qmodel.simulation.results import BucketRow, FairnessRow

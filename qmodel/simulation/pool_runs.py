@@ -166,7 +166,7 @@ def run_pool(
     run = simulate_pool(
         table,
         case.replica,
-        replicas=case.pool.replicas,
+        replicas=case.serving,
         router=case.router,
         policy=replace(policy, order="priority") if ranked(demand, [name]) else policy,
         rng=rng,

@@ -38,7 +38,7 @@ def predicted_pools(demand: Demand, cases: Mapping[str, PoolCase]) -> dict[str, 
     for name, case in cases.items():
         streams = [demand.classes[cls].stream(share) for cls, share in demand.shares(name).items()]
         if streams:
-            found[name] = pool(case.replica, streams, case.pool.replicas, case.router)
+            found[name] = pool(case.replica, streams, case.serving, case.router)
     return found
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from qmodel.errors import Problem, ScenarioError
-from qmodel.trace import Trace, read_trace, spread_clock
+from qmodel.trace import Trace, read_trace, select_requests, spread_clock
 from qmodel.types import FloatArray, IntArray, RequestClass
 
 if TYPE_CHECKING:
@@ -73,12 +73,16 @@ def recorded_by_scenario(scenario: Scenario) -> dict[str, RecordedClass]:
     """
     found = {}
     for name, spec in scenario.classes.items():
-        if spec.trace is None:
+        source = spec.trace
+        if source is None:
             continue
-        trace = spread_clock(read_trace(Path(scenario.base_dir) / spec.trace.file))
-        if spec.trace.cls is not None:
-            trace = trace.only(spec.trace.cls)
-        found[name] = _recorded(trace, name, spec.trace.rate_scale)
+        trace = select_requests(
+            spread_clock(read_trace(Path(scenario.base_dir) / source.file, by=source.by)),
+            cls=source.cls,
+            above_output_tokens=source.above_output_tokens or 0,
+            up_to_output_tokens=source.up_to_output_tokens,
+        )
+        found[name] = _recorded(trace, name, source.rate_scale)
     return found
 
 

@@ -97,7 +97,7 @@ def run_row(
         name: Stage(
             serves="output",
             replica=case.replica,
-            replicas=case.pool.replicas,
+            replicas=case.serving,
             link=case.link,
             router=case.router,
             policy=replace(policies[name], order="priority") if by_rank else policies[name],

@@ -9,7 +9,39 @@ import numpy as np
 
 from qmodel.trace.records import Trace
 
-__all__ = ["split_by_class", "split_by_output"]
+__all__ = ["select_requests", "split_by_class", "split_by_output"]
+
+
+def select_requests(
+    trace: Trace, *, cls: str | None = None, above_output_tokens: int = 0, up_to_output_tokens: int | None = None
+) -> Trace:
+    """The requests of one class, or of one range of output tokens; the span, and so the rate, is that of the file.
+
+    Args:
+        trace: any.
+        cls: name of the class; None: all.
+        above_output_tokens: only longer outputs, tokens.
+        up_to_output_tokens: no longer outputs; None: no limit.
+
+    Raises:
+        ValueError: if nothing is left; the text begins with what was asked for.
+
+    Example:
+        >>> trace = Trace(arrival_s=None, prompt_tokens=np.ones(3, dtype=int), source="three",
+        ...               output_tokens=np.array([10, 5000, 9000]))
+        >>> len(select_requests(trace, above_output_tokens=10, up_to_output_tokens=5000))
+        1
+    """
+    found = trace if cls is None else trace.only(cls)
+    most = np.inf if up_to_output_tokens is None else up_to_output_tokens
+    rows = (found.output_tokens > above_output_tokens) & (found.output_tokens <= most)
+    if not rows.any():
+        limit = "" if up_to_output_tokens is None else f" and up to {up_to_output_tokens:,}"
+        raise ValueError(
+            f"output tokens: {trace.source} has no request above {above_output_tokens:,}{limit} (its outputs are from "
+            f"{found.output_tokens.min():,} to {found.output_tokens.max():,})"
+        )
+    return found if rows.all() else found.where(rows)
 
 
 def split_by_class(trace: Trace) -> dict[str, Trace]:

@@ -1,7 +1,7 @@
 """Records that several rooms share. Frozen, without behaviour beyond their own arithmetic."""
 
 from qmodel.types.arrivals import Burst
-from qmodel.types.constants import BandLevel, ConstantsOverride, EngineConstants, GpuSpec
+from qmodel.types.constants import BandLevel, CalibratedConstants, ConstantsOverride, EngineConstants, GpuSpec
 from qmodel.types.demand import METRICS, Metric, RequestClass, Slo, Stream
 from qmodel.types.fleets import (
     ROLES_IN_A_ROW,
@@ -32,6 +32,8 @@ from qmodel.types.hardware import (
 from qmodel.types.kv_links import KvLink
 from qmodel.types.laws import FloatArray, IntArray, Law, Lengths, mix_laws, mix_lengths
 from qmodel.types.layouts import Collective, Engine, Layout, LinkCosts, Refusal
+from qmodel.types.limits import Cap, Forbidden, GpuLimits, Holding, LimitKind, Limits
+from qmodel.types.measured import MeasuredCapacity
 from qmodel.types.replica import Admission, Band, Preemption, Replica, Router, StepLaw
 
 __all__ = [
@@ -41,6 +43,8 @@ __all__ = [
     "Band",
     "BandLevel",
     "Burst",
+    "CalibratedConstants",
+    "Cap",
     "Collective",
     "Confidence",
     "ConstantsOverride",
@@ -49,16 +53,22 @@ __all__ = [
     "Fabric",
     "Fleet",
     "FloatArray",
+    "Forbidden",
     "Gpu",
+    "GpuLimits",
     "GpuSpec",
+    "Holding",
     "IntArray",
     "KvLink",
     "Law",
     "Layout",
     "Lengths",
+    "LimitKind",
+    "Limits",
     "LinearState",
     "LinkCosts",
     "LinkRow",
+    "MeasuredCapacity",
     "Metric",
     "Mla",
     "Model",

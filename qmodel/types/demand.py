@@ -67,6 +67,7 @@ class RequestClass:
     Attributes:
         arrivals_note: how arrivals are modelled, e.g. ``Poisson`` or ``Poisson, optimistic``.
         burst: variability of arrivals beyond Poisson at this rate; None: Poisson.
+        isolate: its pools serve no other class.
     """
 
     name: str
@@ -77,6 +78,7 @@ class RequestClass:
     priority: int = 0
     arrivals_note: str = "Poisson"
     burst: Burst | None = None
+    isolate: bool = False
 
     def stream(self, share: float = 1.0) -> Stream:
         """The part ``share`` of this class as one pool sees it."""
@@ -104,6 +106,7 @@ class RequestClass:
             "priority": self.priority,
             "arrivals": self.arrivals_note,
             "burst": None if self.burst is None else self.burst.to_dict(),
+            "isolate": self.isolate,
         }
 
     @classmethod
@@ -121,4 +124,5 @@ class RequestClass:
             priority=int(str(data["priority"])),
             arrivals_note=str(data["arrivals"]),
             burst=None if burst is None else Burst.from_dict(burst),
+            isolate=bool(data.get("isolate", False)),
         )

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from qmodel.types.layouts import Layout
+from qmodel.types.limits import Holding
 
 __all__ = [
     "ROLES_IN_A_ROW",
@@ -119,6 +120,13 @@ class Fleet:
         return dict(sorted(total.items()))
 
     @property
+    def holdings(self) -> tuple[Holding, ...]:
+        """Pools as limits see them."""
+        return tuple(
+            Holding(gpu=pool.gpu, replica_gpus=pool.layout.gpus, replicas=pool.replicas) for pool in self.pools.values()
+        )
+
+    @property
     def joined_pools(self) -> list[tuple[str, ...]]:
         """Pools that paths join, directly or through others, in the order of the fleet; a unified pool stands alone."""
         group = {name: number for number, name in enumerate(self.pools)}
@@ -171,11 +179,13 @@ class SloRow:
     Attributes:
         cls: class name (``class`` in tables).
         path: pools joined with `` > ``, or ``fleet`` for the mixture over paths.
-        predicted_s: None where the pool is not stable.
+        predicted_s: None where the pool is not stable, or runs at a measured capacity.
         low_s, high_s: prediction at the 90 % band of the step law, down and up; high is None where
             the pool is not stable there.
         met: predicted within target.
         met_at_p90: still within target when every step takes the upper band.
+        basis: ``predicted``, or ``measured``: met as long as the pool carries no more than it was measured to carry
+            with its targets met.
     """
 
     cls: str
@@ -188,6 +198,7 @@ class SloRow:
     high_s: float | None
     met: bool
     met_at_p90: bool
+    basis: Literal["predicted", "measured"] = "predicted"
 
     def to_dict(self) -> dict[str, object]:
         """The row as output tables name it."""

@@ -93,6 +93,7 @@ class Node:
         nic_fabric: fabric of the GPU NICs, None where there is none.
         nics: number of GPU NICs.
         nic_gbit_per_s: line rate of one GPU NIC.
+        max_power_kw: most that the whole machine draws, kW; None: not known.
     """
 
     name: str
@@ -108,6 +109,7 @@ class Node:
     confidence: Confidence
     source: str
     as_of: str
+    max_power_kw: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

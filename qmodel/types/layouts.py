@@ -67,7 +67,9 @@ class Refusal:
     """
 
     layout: Layout
-    kind: Literal["heads", "kv_heads", "experts", "fp8_block", "layers", "memory", "gpus", "engine", "network"]
+    kind: Literal[
+        "heads", "kv_heads", "experts", "fp8_block", "layers", "memory", "gpus", "engine", "network", "forbidden"
+    ]
     reason: str
     change: str = ""
 

@@ -50,7 +50,7 @@ def test_csv_holds_the_pools_unless_another_table_is_named(qm: Command) -> None:
     pools = list(csv.DictReader(io.StringIO(qm("plan", "x.yaml", "--format", "csv", **answers(a_plan())).out)))
     assert [(row["pool"], row["replicas"], row["stable"]) for row in pools] == [("p1", "3", "true")]
     slo = qm("plan", "x.yaml", "--format", "csv", "--table", "slo", **answers(a_plan())).out
-    assert slo.splitlines()[1] == "chat,p1,ttft,p95,0.5,0.412,0.36,0.53,true,false"
+    assert slo.splitlines()[1] == "chat,p1,ttft,p95,0.5,0.412,0.36,0.53,true,false,predicted"
 
 
 def test_options_reach_the_library(qm: Command) -> None:

@@ -126,6 +126,7 @@ def test_tables_have_the_documented_columns() -> None:
     result = qm.evaluate(PEERS / "p1.yaml", fleet(2))
     assert list(result.to_frame("slo").columns) == [
         "class", "path", "metric", "stat", "target_s", "predicted_s", "low_s", "high_s", "met", "met_at_p90",
+        "basis",
     ]  # fmt: skip
     with pytest.raises(ValueError, match="table must be one of"):
         result.to_frame("nonsense")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from qmodel.candidates import Candidate, Column
 from qmodel.problem import Price
-from qmodel.types import Law, Layout, Lengths, Replica, RequestClass, Slo, StepLaw
+from qmodel.types import GpuLimits, Law, Layout, Lengths, Limits, Replica, RequestClass, Slo, StepLaw
 
 
 def candidate(*, cost: float, gpu: str = "g", tp: int = 1, model: str = "m", max_replicas: int = 1000) -> Candidate:
@@ -39,3 +41,8 @@ def request_class(name: str, *, rate_rps: float = 1.0, model: str = "m", **slo: 
 def column(item: Candidate, replicas: int, **shares: float) -> Column:
     """A column that carries exactly its shares on both sides of the frontier."""
     return Column(candidate=item, replicas=replicas, shares=shares, upper=shares)
+
+
+def stock_of(counts: Mapping[str, int]) -> Limits:
+    """Limits with so many GPUs of each type in stock."""
+    return Limits(gpus={name: GpuLimits(max_count=count) for name, count in counts.items()})

@@ -7,7 +7,7 @@ import pytest
 
 from qmodel.candidates import Column, ColumnSet
 from qmodel.optimize import Choice, SolverOptions, choose
-from tests.optimize.pieces import candidate, column, request_class
+from tests.optimize.pieces import candidate, column, request_class, stock_of
 
 ITEM = candidate(cost=4.0)
 
@@ -22,7 +22,7 @@ def chosen(columns: list[Column], names: str, stock: int, carried: float) -> Cho
         ratios={name: np.array([carried]) for name in names},
     )
     classes = [request_class(name) for name in names]
-    return choose({"m": found}, {"m": classes}, {"g": stock}, options=SolverOptions(mip_gap=0.0))
+    return choose({"m": found}, {"m": classes}, stock_of({"g": stock}), options=SolverOptions(mip_gap=0.0))
 
 
 def test_columns_that_do_not_fit_the_stock_rule_nothing_out_where_the_relaxation_does() -> None:
@@ -40,6 +40,7 @@ def test_a_relaxation_that_does_not_fit_the_stock_rules_every_fleet_out() -> Non
 def test_a_choice_fits_where_its_gpus_are_in_stock() -> None:
     choice = chosen([column(ITEM, 1, a=0.4)], "a", stock=8, carried=0.4)
     assert [(item.replicas, count) for item, count in choice.chosen] == [(1, 3)]
-    assert choice.fits({"g": 3}) and choice.fits({"other": 0})
-    assert not choice.fits({"g": 2})
+    assert stock_of({"g": 3, "other": 0}).broken(choice.holdings) is None
+    (cap,) = stock_of({"g": 2}).caps
+    assert stock_of({"g": 2}).broken(choice.holdings) == cap
     assert choice.bound_usd_per_hour == pytest.approx(12.0)

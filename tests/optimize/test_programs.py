@@ -13,7 +13,7 @@ from qmodel.optimize import SolverOptions, check_solver
 from qmodel.optimize.formulation import master_program
 from qmodel.optimize.programs import Program, safe_names
 from qmodel.optimize.solvers import solve_integer, solve_relaxed
-from tests.optimize.pieces import candidate, column, request_class
+from tests.optimize.pieces import candidate, column, request_class, stock_of
 
 
 def random_master(seed: int) -> Program:
@@ -26,7 +26,8 @@ def random_master(seed: int) -> Program:
             shares = {name: float(rng.uniform(0.2, 1.0)) for name in ("a", "b") if rng.random() < 0.8}
             if shares:
                 columns.append(column(item, int(rng.integers(1, 3)), **shares))
-    return master_program(columns, [request_class("a"), request_class("b")], {"h100-sxm": int(rng.integers(2, 9))})
+    stock = stock_of({"h100-sxm": int(rng.integers(2, 9))})
+    return master_program(columns, [request_class("a"), request_class("b")], stock)
 
 
 def brute_force(program: Program) -> float:
@@ -98,7 +99,7 @@ def test_solver_options_out_of_range_name_the_argument_and_the_value(key: str, v
 def test_master_program_has_cover_and_stock_rows_by_name() -> None:
     items = [candidate(cost=4.0, gpu="h100-sxm"), candidate(cost=7.0, gpu="h200-sxm", tp=2)]
     columns = [column(items[0], 2, chat=0.6), column(items[1], 1, chat=0.5, code=0.5)]
-    program = master_program(columns, [request_class("chat"), request_class("code")], {"h200-sxm": 8})
+    program = master_program(columns, [request_class("chat"), request_class("code")], stock_of({"h200-sxm": 8}))
     assert program.row_names == ("cover_chat", "cover_code", "stock_h200_sxm")
     assert program.names == ("pool_h100_sxm_tp1_x2_m_chat", "pool_h200_sxm_tp2_x1_m_chat_code")
     np.testing.assert_allclose(program.matrix, [[0.6, 0.5], [0.0, 0.5], [0.0, 2.0]])

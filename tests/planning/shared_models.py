@@ -69,7 +69,7 @@ def least_cost(instance: Instance, most_pools: int = 3) -> float:
     pools = []
     for item in candidates:
         for count, boundary in enumerate(_boundaries(item, classes), start=1):
-            pools.append((item.cost_usd_per_hour * count, _second_class(boundary)))
+            pools.append((item.pool_cost(count), _second_class(boundary)))
     best = np.inf
     for size in range(1, most_pools + 1):
         for chosen in itertools.combinations_with_replacement(pools, size):

@@ -11,6 +11,7 @@ from qmodel.candidates import enumerate_candidates, feasible_at, least_counts
 from qmodel.planning.assembly import PlannedPool
 from qmodel.planning.merging import merged
 from qmodel.problem import bind
+from tests.optimize.pieces import stock_of
 
 P4 = Path(__file__).parents[2] / "scenarios" / "peers" / "p4.yaml"
 
@@ -26,11 +27,15 @@ def separate(stock: dict[str, int] | None = None) -> tuple[list[PlannedPool], li
         cost = np.where(counts > 0, counts * np.array([c.cost_usd_per_hour for c in able]), np.inf)
         best = int(np.argmin(cost))
         pools.append(PlannedPool(candidate=able[best], replicas=int(counts[best]), classes=(item,), shares=(1.0,)))
-    return pools, merged(pools, candidates, stock or {})
+    return pools, merged(pools, candidates, stock_of(stock or {}))
 
 
 def cost(pools: list[PlannedPool]) -> float:
     return sum(item.candidate.cost_usd_per_hour * item.replicas for item in pools)
+
+
+def gpus_of(pools: list[PlannedPool], gpu: str) -> int:
+    return sum(item.holding.replica_gpus * item.holding.replicas for item in pools if item.candidate.gpu == gpu)
 
 
 def test_joining_never_costs_more_and_keeps_every_share() -> None:
@@ -49,10 +54,10 @@ def test_joined_pools_meet_every_target() -> None:
 
 def test_joining_stays_within_stock() -> None:
     before, _ = separate()
-    stock = {gpu: sum(p.gpus for p in before if p.candidate.gpu == gpu) for gpu in ("H100", "A100", "L40S")}
+    stock = {gpu: gpus_of(before, gpu) for gpu in ("H100", "A100", "L40S")}
     after = separate(stock)[1]
     for gpu, limit in stock.items():
-        assert sum(pool.gpus for pool in after if pool.candidate.gpu == gpu) <= limit
+        assert gpus_of(after, gpu) <= limit
 
 
 def test_plan_of_three_models_has_few_pools() -> None:

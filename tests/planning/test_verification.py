@@ -28,8 +28,18 @@ def tampered(plan: qm.Plan, change: str) -> qm.Plan:
         data["fleet"]["pools"][name]["replicas"] = 6
     elif change == "cover":
         data["fleet"]["routing"]["reasoning"][0]["share"] = 0.9
-    elif change == "stock":
-        data["inputs"]["stock"]["H100"] = 24
+    elif change == "limits":
+        data["inputs"]["limits"]["gpus"]["H100"]["max_count"] = 24
+    elif change == "limits: forbidden":
+        data["inputs"]["limits"]["forbidden"] = [{"gpu": "H100"}]
+    elif change == "limits: budget":
+        data["inputs"]["limits"]["budget_usd_per_hour"] = 20.0
+    elif change == "spare":
+        data["inputs"]["limits"]["spare_replicas"] = 50
+    elif change == "isolation":
+        data["inputs"]["classes"]["reasoning"]["isolate"] = True
+        data["fleet"]["routing"]["other"] = data["fleet"]["routing"]["reasoning"]
+        data["inputs"]["classes"]["other"] = data["inputs"]["classes"]["reasoning"]
     elif change == "stability":
         data["inputs"]["classes"]["reasoning"]["rate_rps"] = 20.0
     elif change == "predictions":
@@ -54,7 +64,8 @@ def tampered(plan: qm.Plan, change: str) -> qm.Plan:
 
 
 CHANGES = [
-    *("cost", "targets", "cover", "cover: model", "stock", "stability", "predictions", "predictions: band"),
+    *("cost", "targets", "cover", "cover: model", "limits", "limits: forbidden", "limits: budget", "spare"),
+    *("isolation", "stability", "predictions", "predictions: band"),
     *("tables: pools", "tables: routing", "tables: slo", "bound", "bound: gap", "bound: status"),
 ]
 

@@ -10,8 +10,8 @@ import pytest
 
 import qmodel as qm
 from qmodel.problem import arrival_processes, bind
-from qmodel.queueing.peakedness import burst_peakedness
-from qmodel.queueing.service_time import Moments
+from qmodel.queueing.arrivals.peakedness import burst_peakedness
+from qmodel.queueing.servers.service_time import Moments
 from qmodel.types import RequestClass
 from qmodel.types.arrivals import Burst
 from qmodel.workload.arrival_processes import Batches, GammaRenewal, Poisson, Regular, TwoRates
@@ -152,3 +152,27 @@ def test_superposed_streams_keep_skewness_and_prompts() -> None:
     found = Burst.superposed([(1.0, known), (3.0, plain)])
     assert found == Burst(excess=(0.5, 3.0), decay_per_s=(0.1, 1.0), skew=(1.5, None), prompt_swing=(2.0, 1.0))
     assert known.thinned(0.5).skew == (1.5,)
+
+
+def test_two_classes_take_a_trace_apart_by_output_length() -> None:
+    whole = bound(recorded())[0]
+    short = bound(recorded(up_to_output_tokens=200))[0]
+    long = bound(recorded(above_output_tokens=200))[0]
+    assert short.rate_rps + long.rate_rps == pytest.approx(whole.rate_rps)
+    assert short.lengths.output.maximum == 200 and long.lengths.output.values[0] > 200
+    mean = (short.rate_rps * short.lengths.output.mean + long.rate_rps * long.lengths.output.mean) / whole.rate_rps
+    assert mean == pytest.approx(whole.lengths.output.mean, rel=2e-3)
+
+
+@pytest.mark.parametrize(
+    ("trace", "text"),
+    [
+        ({"above_output_tokens": 5000}, r"classes\.chat\.trace: .* has no request above 5,000 \(its outputs are from"),
+        ({"above_output_tokens": 50, "up_to_output_tokens": 50}, "no request above 50 and up to 50"),
+        ({"by": "Tenant"}, r"classes\.chat\.trace\.file: has no column 'Tenant' to tell classes by"),
+        ({"class": "chat"}, r"classes\.chat\.trace\.class: 'chat' is not in"),
+    ],
+)
+def test_a_part_that_a_trace_lacks_is_refused(trace: dict[str, Any], text: str) -> None:
+    with pytest.raises(qm.ScenarioError, match=text):
+        bound(recorded(**trace))

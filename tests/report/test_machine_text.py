@@ -57,8 +57,8 @@ def test_csv_columns_are_the_fields_of_the_rows_in_their_order(table: str, recor
 def test_a_target_as_csv() -> None:
     rows = [row.to_dict() for row in an_evaluation().slo[:1]]
     assert csv_text(rows, TABLE_COLUMNS["slo"]) == (
-        "class,path,metric,stat,target_s,predicted_s,low_s,high_s,met,met_at_p90\n"
-        "chat,p1,ttft,p95,0.5,0.412,0.36,0.53,true,false\n"
+        "class,path,metric,stat,target_s,predicted_s,low_s,high_s,met,met_at_p90,basis\n"
+        "chat,p1,ttft,p95,0.5,0.412,0.36,0.53,true,false,predicted\n"
     )
 
 

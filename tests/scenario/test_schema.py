@@ -112,7 +112,10 @@ def test_a_scenario_is_frozen_and_travels_between_processes():
         ({"engine__gpu_memory_utilization": 0}, "engine.gpu_memory_utilization: must be greater than 0 (got 0)"),
         ({"engine__watermark": 1}, "engine.watermark: must be less than 1 (got 1)"),
         ({"engine__max_num_seqs": 0}, "engine.max_num_seqs: must be at least 1 (got 0)"),
-        ({"engine__router": "jqs"}, "engine.router: must be random, round_robin or jsq (got 'jqs'); did you mean 'jsq'?"),
+        (
+            {"engine__router": "jqs"},
+            "engine.router: must be random, round_robin or jsq (got 'jqs'); did you mean 'jsq'?",
+        ),
         ({"layouts__tp": 8}, "layouts.tp: must be auto or a list (got 8); write [8]"),
         ({"layouts__tp": [2, 2]}, "layouts.tp: lists 2 twice"),
         ({"layouts__tp": [0]}, "layouts.tp[0]: must be at least 1 (got 0)"),
@@ -218,12 +221,30 @@ def test_exclusive_keys_of_a_class_name_the_way_out():
           "profiles[0].step_table.step_s[2]: must not fall (got 1.5 after 2)"]),
         ({"kv_tokens": 0}, ["profiles[0].kv_tokens: must be greater than 0 (got 0)"]),
         ({"layout": {"tp": 2.5}}, ["profiles[0].layout.tp: must be a whole number (got 2.5)"]),
+        ({"max_rate_rps": {"chat": 3.1}},
+         ["profiles[0]: states max_rate_rps and alpha_s, beta_s, delta_s, gamma_s, which exclude each other; "
+          "keep the rates or the step times; in a variant or override '~' removes what the file states"]),
+        ({"alpha_s": None, "beta_s": None, "gamma_s": None, "delta_s": None},
+         ["profiles[0]: needs alpha_s, beta_s, gamma_s and delta_s, or max_rate_rps"]),
     ],
 )  # fmt: skip
 def test_profiles_are_checked(changes, expected):
     profile = {"model": "m", "gpu": "g", "alpha_s": 0.01, "beta_s": 1e-4, "gamma_s": 0.0, "delta_s": 1e-4, **changes}
     profile = {key: value for key, value in profile.items() if value is not None}
     assert told(small(profiles=[profile])) == expected
+
+
+@pytest.mark.parametrize(
+    ("rates", "expected"),
+    [
+        ({"chat": 3.1, "other": 0.4}, []),
+        ({}, ["profiles[0].max_rate_rps: must not be empty"]),
+        ({"chat": 0}, ["profiles[0].max_rate_rps.chat: must be greater than 0 (got 0)"]),
+        ({"chat": "fast"}, ["profiles[0].max_rate_rps.chat: must be a number (got 'fast', text)"]),
+    ],
+)
+def test_measured_capacities_are_checked(rates, expected):
+    assert told(small(profiles=[{"model": "m", "gpu": "g", "max_rate_rps": rates}])) == expected
 
 
 def test_all_problems_come_at_once_in_the_order_of_the_file(tmp_path):

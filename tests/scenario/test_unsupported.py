@@ -10,8 +10,6 @@ from qmodel.scenario.shapes import shape_of
 from qmodel.scenario.unsupported import SCENARIO_UNSUPPORTED
 from tests.scenario.examples import small
 
-PROFILE = {"model": "m", "gpu": "g", "max_rate_rps": {"chat": 3.1}}
-
 
 @pytest.mark.parametrize(
     ("changes", "expected"),
@@ -27,9 +25,8 @@ PROFILE = {"model": "m", "gpu": "g", "max_rate_rps": {"chat": 3.1}}
         ({"classes__chat__engine": {"router": "jsq"}},
          "classes.chat.engine: not supported yet: engine settings by class; "
          "set them in engine or fleet.gpus.<gpu>.engine"),
-        ({"fleet__budget_usd_per_hour": 3}, "fleet.budget_usd_per_hour: not supported yet: a limit on cost"),
-        ({"fleet__gpus": {"h100-sxm": {"billing": "per_node"}}},
-         "fleet.gpus.h100-sxm.billing: not supported yet: paying for whole nodes (got 'per_node'); use per_gpu"),
+        ({"fleet__nodes": {"dgx-h100": 3}},
+         "fleet.nodes: not supported yet: a stock of nodes by their names; set fleet.gpus.<gpu>.max_nodes"),
         ({"engine__router": "prefix_aware"},
          "engine.router: not supported yet: requests sent where their prefix is (got 'prefix_aware'); "
          "use random, round_robin or jsq"),
@@ -37,13 +34,8 @@ PROFILE = {"model": "m", "gpu": "g", "max_rate_rps": {"chat": 3.1}}
          "layouts.cp: not supported yet: context parallelism (got [1, 2]); use cp: [1]"),
         ({"layouts__disaggregate": True},
          "layouts.disaggregate: not supported yet: separate prefill and decode pools (got true); use auto or false"),
-        ({"profiles": [PROFILE]},
-         "profiles[0].max_rate_rps: not supported yet: capacities measured at the target; "
-         "state alpha_s, beta_s, gamma_s, delta_s"),
         ({"policy__slo_scope": "fleet"},
          "policy.slo_scope: not supported yet: targets over the whole fleet (got 'fleet'); use pool"),
-        ({"policy__spare_replicas": 1},
-         "policy.spare_replicas: not supported yet: spare replicas (got 1); use 0"),
     ],
 )  # fmt: skip
 def test_it_is_told_alone_and_with_a_way_out(changes, expected):

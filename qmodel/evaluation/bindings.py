@@ -1,0 +1,107 @@
+"""What binds in a pool: what is missed, or what would be with one replica less."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from qmodel.evaluation.path_predictions import FleetPredictions, PoolCase, predict_paths
+from qmodel.queueing import ClassPrediction, Prediction
+from qmodel.types import METRICS, Fleet, KvLink, RequestClass, Slo
+
+__all__ = ["TOLERANCE", "binding_of", "value_of"]
+
+TOLERANCE = 1e-9  # of a target: rounding of a sum must not turn a met target into a missed one
+_OVERLOAD_WORDS = {
+    "kv": "KV memory",
+    "length": "KV memory",
+    "slots": "max_num_seqs",
+    "steps": "step time",
+    "rate": "measured capacity",
+    "link": "link",
+}
+_MOVED_BY = {  # metrics that a pool has a part in
+    "unified": METRICS,
+    "prefill": ("ttft", "answer_start", "completion"),
+    "decode": ("answer_start", "tpot", "completion"),
+    "answer": ("answer_start", "tpot", "completion"),
+}
+_NO_LINK = KvLink(bytes_per_s=np.inf, bytes_per_token=0.0)
+
+
+def binding_of(
+    name: str,
+    classes: Mapping[str, RequestClass],
+    cases: Mapping[str, PoolCase],
+    fleet: Fleet,
+    predicted: FleetPredictions,
+    level: str,
+    at_level: FleetPredictions,
+) -> str:
+    """What is missed now, else what breaks when the pool loses one replica: an overload, or the target missed by most.
+
+    Where the target would hold if memory were no limit, memory is what binds; where it would hold if the KV came at
+    once, the link is.
+    """
+    if name not in predicted.pools:
+        return "unused"
+    case = cases[name]
+
+    def with_case(changed: PoolCase) -> FleetPredictions:
+        return predict_paths(classes, {**cases, name: changed}, fleet, level=level, known=at_level, changed=(name,))
+
+    link = predicted.links.get(name)
+    if link is not None and link.overload is not None:
+        return _OVERLOAD_WORDS["link"]
+    missed = _most_missed(name, predicted, classes, fleet)
+    if missed is None:
+        if case.serving == 1:
+            return "one replica is the least"
+        case = replace(case, pool=replace(case.pool, replicas=case.pool.replicas - 1))
+        smaller = with_case(case)
+        overload = smaller.pools[name].overload
+        if overload is not None:
+            return _OVERLOAD_WORDS[overload.kind]
+        missed = _most_missed(name, smaller, classes, fleet)
+        if missed is None:
+            return "spare: one replica less still meets every target"
+    cls, pools, slo = missed
+    if case.link is not None and _holds(with_case(replace(case, link=_NO_LINK)), cls, pools, slo):
+        return f"link: SLO {cls} {slo.metric} {slo.stat}"
+    if case.replica.kv_tokens is not None:
+        unlimited = replace(case, replica=replace(case.replica, kv_tokens=None))
+        if _holds(with_case(unlimited), cls, pools, slo):
+            return f"KV memory: SLO {cls} {slo.metric} {slo.stat}"
+    return f"SLO {cls} {slo.metric} {slo.stat}"
+
+
+def _holds(predicted: FleetPredictions, cls: str, pools: tuple[str, ...], slo: Slo) -> bool:
+    value = value_of(predicted.paths[cls, pools], slo)
+    return value is not None and value <= slo.target_s
+
+
+def _most_missed(
+    pool: str, predicted: FleetPredictions, classes: Mapping[str, RequestClass], fleet: Fleet
+) -> tuple[str, tuple[str, ...], Slo] | None:
+    """Class, path and target of a pool with the largest ratio of prediction to target above 1; None where all hold."""
+    worst, ratio = None, 1.0 + TOLERANCE
+    for name, item in classes.items():
+        for path in fleet.routing.get(name, ()):
+            if pool not in path.pools:
+                continue
+            for slo in item.slos:
+                value = value_of(predicted.paths[name, path.pools], slo)
+                concerns = slo.metric in _MOVED_BY[fleet.pools[pool].role]
+                if concerns and value is not None and value / slo.target_s > ratio:
+                    worst, ratio = (name, path.pools, slo), value / slo.target_s
+    return worst
+
+
+def value_of(prediction: ClassPrediction | None, slo: Slo) -> float | None:
+    """The statistic that a target asks for, s; None where something on the path is not stable."""
+    if prediction is None:
+        return None
+    metric: Prediction = getattr(prediction, slo.metric)
+    return float(metric.mean if slo.p is None else metric.quantile(slo.p))

@@ -1,0 +1,156 @@
+"""What pools take and carry, and the rows that follow: cover of classes, limits of the fleet, whole nodes, open pools.
+
+Both the master and the relaxation write their variables into a :class:`Ledger`, so that one limit is one row in both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import ceil
+
+from qmodel.candidates import PoolKind
+from qmodel.optimize.programs import ProgramBuilder
+from qmodel.types import Cap, Limits, RequestClass
+
+__all__ = ["Ledger"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Use:
+    """What one unit of a variable takes: replicas, spare ones included, and pools; and its largest value."""
+
+    position: int
+    candidate: PoolKind
+    replicas: int
+    pools: int
+    most: float
+
+
+@dataclass(slots=True, kw_only=True)
+class _Group:
+    """Variables that carry load in replicas of one candidate and together are at most one pool."""
+
+    label: str
+    candidate: PoolKind
+    carried: list[tuple[int, Mapping[str, float]]] = field(default_factory=list)
+
+
+@dataclass(slots=True, kw_only=True)
+class Ledger:
+    """Variables of a program with what they take of the limits and what they carry of the classes.
+
+    Attributes:
+        builder: takes variables and rows.
+        limits: of the fleet.
+    """
+
+    builder: ProgramBuilder
+    limits: Limits
+    _uses: list[_Use] = field(default_factory=list)
+    _covers: list[tuple[int, Mapping[str, float]]] = field(default_factory=list)
+    _groups: dict[int, _Group] = field(default_factory=dict)
+
+    def pools(self, label: str, candidate: PoolKind, serving: int, *, most: float) -> int:
+        """An integer variable that counts pools of ``serving`` replicas and their spare ones; its position."""
+        replicas = serving + candidate.spare
+        position = self.builder.variable(label, cost=_paid(candidate, replicas), upper=most, integer=True)
+        self._uses.append(_Use(position=position, candidate=candidate, replicas=replicas, pools=1, most=most))
+        return position
+
+    def replicas(self, label: str, candidate: PoolKind, *, most: float) -> int:
+        """An integer variable that counts serving replicas of one pool; its position.
+
+        Where pools are counted or have replicas to spare, opening the pool is a variable of its own: what the pool
+        carries of a class is then at most what its replicas carry, and nothing while it is not open.
+        """
+        position = self.builder.variable(label, cost=_paid(candidate, 1), upper=most, integer=True)
+        self._uses.append(_Use(position=position, candidate=candidate, replicas=1, pools=0, most=most))
+        if candidate.spare or self.limits.max_pools is not None:
+            self._groups[position] = _Group(label=label, candidate=candidate)
+        return position
+
+    def carries(self, pool: int, variable: int, shares: Mapping[str, float]) -> None:
+        """One unit of a variable carries shares of the classes in the pool or replicas of another (or the same)."""
+        if pool in self._groups:
+            self._groups[pool].carried.append((variable, shares))
+        else:
+            self._covers.append((variable, shares))
+
+    def close(self, classes: Sequence[RequestClass]) -> None:
+        """Write the rows: cover of each class, then each of ``limits.caps``, then what ties variables together."""
+        opened = [self._opened(group) for group in self._groups.values()]
+        nodes = self._nodes()
+        covers: dict[str, dict[int, float]] = {item.name: {} for item in classes}
+        for position, shares in self._covers:
+            for name, share in shares.items():
+                covers[name][position] = covers[name].get(position, 0.0) + share
+        for name, row in covers.items():
+            self.builder.row(f"cover {name}", row, ">=", 1.0)
+        for cap in self.limits.caps:
+            name = f"{cap.kind} {cap.name}".strip()
+            self.builder.row(name, self._taken(cap, nodes), "<=", float(cap.most))
+        for gpu, position in nodes.items():
+            size = self.limits.of(gpu).node_gpus
+            assert size is not None  # nodes are counted only where their size is known
+            held = {use.position: float(use.candidate.taken_gpus * use.replicas) for use in self._uses_of(gpu)}
+            self.builder.row(f"packed {gpu}", {**held, position: -float(size)}, "<=", 0.0)
+        for rows in opened:
+            for name, row in rows:
+                self.builder.row(name, row, "<=", 0.0)
+
+    def _opened(self, group: _Group) -> list[tuple[str, dict[int, float]]]:
+        """The variable that opens a pool of single replicas, those of what it carries, and the rows between them."""
+        spare = group.candidate.spare
+        cost = _paid(group.candidate, spare)
+        open_pool = self.builder.variable(f"open {group.label}", cost=cost, upper=1.0, integer=True)
+        self._uses.append(_Use(position=open_pool, candidate=group.candidate, replicas=spare, pools=1, most=1.0))
+        rows: list[tuple[str, dict[int, float]]] = []
+        for name in dict.fromkeys(name for _, shares in group.carried for name in shares):
+            flow = self.builder.variable(f"carried {name} {group.label}", cost=0.0, upper=1.0, integer=False)
+            row = {flow: 1.0}
+            for position, shares in group.carried:
+                if name in shares:
+                    row[position] = row.get(position, 0.0) - shares[name]
+            rows.append((f"carried {name} {group.label}", row))
+            rows.append((f"open {name} {group.label}", {flow: 1.0, open_pool: -1.0}))
+            self._covers.append((flow, {name: 1.0}))
+        return rows
+
+    def _nodes(self) -> dict[str, int]:
+        """An integer variable per GPU type whose nodes are counted: the nodes taken."""
+        found = {}
+        for gpu in sorted({use.candidate.gpu for use in self._uses}):
+            item = self.limits.of(gpu)
+            if item.counts_nodes and item.node_gpus is not None:
+                held = sum(use.candidate.taken_gpus * use.replicas * use.most for use in self._uses_of(gpu))
+                usd = item.usd_per_gpu_hour * item.node_gpus if item.whole_nodes else 0.0
+                most = float(ceil(held / item.node_gpus))
+                found[gpu] = self.builder.variable(f"nodes {gpu}", cost=usd, upper=most, integer=True)
+        return found
+
+    def _taken(self, cap: Cap, nodes: Mapping[str, int]) -> dict[int, float]:
+        """What one unit of each variable takes of a limit."""
+        if cap.kind == "pools":
+            return {use.position: float(use.pools) for use in self._uses if use.pools}
+        if cap.kind == "nodes":
+            return {nodes[cap.name]: 1.0} if cap.name in nodes else {}
+        row: dict[int, float] = {}
+        for gpu in dict.fromkeys(use.candidate.gpu for use in self._uses):
+            item = self.limits.of(gpu)
+            if cap.kind == "stock" and cap.name != gpu:
+                continue
+            each = 1.0 if cap.kind == "stock" else item.kw_per_gpu or 0.0
+            if item.whole_nodes and gpu in nodes:
+                row[nodes[gpu]] = each * (item.node_gpus or 0)
+            else:
+                row |= {use.position: each * use.candidate.taken_gpus * use.replicas for use in self._uses_of(gpu)}
+        return row
+
+    def _uses_of(self, gpu: str) -> list[_Use]:
+        return [use for use in self._uses if use.candidate.gpu == gpu and use.replicas]
+
+
+def _paid(candidate: PoolKind, replicas: int) -> float:
+    """Of replicas, USD/h; nothing where the nodes that hold them are paid."""
+    return 0.0 if candidate.whole_nodes else candidate.cost_usd_per_hour * replicas

@@ -1,0 +1,112 @@
+"""Planned pools of measured capacity: taken from the program as they are, for their rows are exact."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil
+
+from qmodel.candidates import CandidateSet, MeasuredCandidate
+from qmodel.optimize import OpenChoice
+from qmodel.planning.plans import Alternative
+from qmodel.problem import Instance
+from qmodel.types import Holding, RequestClass
+
+__all__ = ["PlannedMeasured", "carried_by", "measured_alternatives", "measured_pools_of"]
+
+_ROUNDING = 1e-6  # of a replica
+_NAMED = 3  # classes named before the others are counted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PlannedMeasured:
+    """A pool of measured capacity with the classes it serves and the share of each.
+
+    Attributes:
+        replicas: that serve; those to spare come on top.
+        shares: share of each class's demand, by class name, in (0, 1].
+    """
+
+    candidate: MeasuredCandidate
+    replicas: int
+    classes: tuple[RequestClass, ...]
+    shares: tuple[float, ...]
+
+    @property
+    def holding(self) -> Holding:
+        """The pool as limits see it."""
+        return self.candidate.holding(self.replicas)
+
+    @property
+    def cost_usd_per_hour(self) -> float:
+        """Of the GPUs that serve and those to spare; what stands idle beside them in a node is not counted."""
+        return self.candidate.price.usd_per_gpu_hour * self.holding.replica_gpus * self.holding.replicas
+
+
+def measured_pools_of(instance: Instance, chosen: Sequence[OpenChoice]) -> list[PlannedMeasured]:
+    """Planned pools of the open pools that were chosen, without replicas that nothing needs.
+
+    Args:
+        instance: the bound problem.
+        chosen: open pools with their counts and shares.
+    """
+    pools = []
+    for item in chosen:
+        taken = sum(share * item.pool.takes[name] for name, share in item.shares.items())
+        pools.append(
+            PlannedMeasured(
+                candidate=item.pool.candidate,
+                replicas=min(item.replicas, max(ceil(taken * (1.0 - _ROUNDING)), 1)),
+                classes=tuple(instance.classes[name] for name in item.shares),
+                shares=tuple(item.shares.values()),
+            )
+        )
+    return pools
+
+
+def carried_by(pools: Sequence[PlannedMeasured]) -> dict[str, float]:
+    """Share of each class's demand that pools carry, by class name."""
+    carried: dict[str, float] = {}
+    for item in pools:
+        for request_class, share in zip(item.classes, item.shares, strict=True):
+            carried[request_class.name] = carried.get(request_class.name, 0.0) + share
+    return carried
+
+
+def measured_alternatives(
+    instance: Instance, candidates: CandidateSet, pools: Sequence[PlannedMeasured], paid_usd_per_hour: float
+) -> list[Alternative]:
+    """What each pool of measured capacity would cost if it carried all classes of its model alone.
+
+    Args:
+        instance: the bound problem.
+        candidates: what was enumerated.
+        pools: the plan's pools of measured capacity; one that is all its model has is no alternative.
+        paid_usd_per_hour: by the whole plan.
+    """
+    rows = []
+    for candidate in candidates.measured:
+        classes = instance.classes_of(candidate.model)
+        chosen = [item for item in pools if item.candidate is candidate]
+        if chosen and len(chosen[0].classes) == len(classes) and min(chosen[0].shares) > 1.0 - _ROUNDING:
+            continue
+        rates = candidate.capacity.max_rate_rps
+        missing = [item.name for item in classes if item.name not in rates]
+        cost: float | None = None
+        if missing:
+            limit = f"no measured capacity for {_named(missing)}"
+        else:
+            count = ceil(sum(item.rate_rps / rates[item.name] for item in classes) * (1.0 - _ROUNDING))
+            if count > candidate.max_replicas:
+                limit = f"takes {count} replicas, the limits allow {candidate.max_replicas}"
+            else:
+                cost = candidate.pool_cost(max(count, 1))
+                dearer = cost > paid_usd_per_hour * (1.0 + _ROUNDING)
+                limit = "dearer" if dearer else "no dearer; the whole fleet decides"
+        named = _named([item.name for item in classes])
+        rows.append(Alternative(cls=named, candidate=candidate.label, cost_usd_per_hour=cost, limit=limit))
+    return rows
+
+
+def _named(names: Sequence[str]) -> str:
+    return ", ".join(names) if len(names) <= _NAMED else f"{', '.join(names[:_NAMED])} and {len(names) - _NAMED} more"

@@ -1,0 +1,132 @@
+"""Limits of a fleet from its scenario sections: what nodes hold and draw, and what that assumes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from qmodel.errors import Problem
+from qmodel.problem.instances import GpuOption
+from qmodel.types import Forbidden, GpuLimits, Limits
+
+if TYPE_CHECKING:
+    from qmodel.scenario import Scenario
+    from qmodel.scenario.fleet_section import GpuSpec
+
+__all__ = ["bind_limits"]
+
+
+def bind_limits(
+    scenario: Scenario, gpus: Mapping[str, GpuOption]
+) -> tuple[Limits, tuple[Problem, ...], tuple[str, ...]]:
+    """The limits that a scenario states, problems with them, and sentences a reader must know.
+
+    Args:
+        scenario: checked against its schema.
+        gpus: options by name, those that could be bound.
+    """
+    fleet, policy = scenario.fleet, scenario.policy
+    problems: list[Problem] = []
+    notes: list[str] = []
+    found = {}
+    for name, option in gpus.items():
+        spec = fleet.gpus[name]
+        node_gpus = _node_gpus(scenario, name, spec, option, problems)
+        power_kw = _power_kw(spec, option)
+        if fleet.power_kw is not None:
+            if power_kw is None:
+                what = f"fleet.power_kw needs the power of '{name}', which is not known"
+                problems.append(scenario.problem(f"fleet.gpus.{name}", what, "add power_w: <W per GPU>"))
+            else:
+                counted = f"{name}: {power_kw * 1000:.0f} W per GPU count against fleet.power_kw"
+                notes.append(f"{counted}, {_basis(spec, option)}")
+        found[name] = GpuLimits(
+            max_count=spec.max_count,
+            max_nodes=spec.max_nodes,
+            node_gpus=node_gpus,
+            whole_nodes=spec.billing == "per_node",
+            usd_per_gpu_hour=option.price.usd_per_gpu_hour,
+            kw_per_gpu=power_kw,
+        )
+    problems += _unknown_forbidden(scenario)
+    limits = Limits(
+        gpus=found,
+        budget_usd_per_hour=fleet.budget_usd_per_hour,
+        power_kw=fleet.power_kw,
+        max_pools=policy.max_pools,
+        spare_replicas=policy.spare_replicas,
+        survive_nodes=policy.survive_nodes,
+        forbidden=tuple(Forbidden(**item.model_dump()) for item in scenario.layouts.forbid),
+    )
+    return limits, tuple(problems), (*notes, *_notes(limits))
+
+
+def _unknown_forbidden(scenario: Scenario) -> list[Problem]:
+    """Forbidden pools of models that no class asks for, or of GPUs that the fleet may not use."""
+    known = {"model": [item.model for item in scenario.classes.values()], "gpu": list(scenario.fleet.gpus)}
+    problems = []
+    for index, item in enumerate(scenario.layouts.forbid):
+        for part, names in known.items():
+            stated = getattr(item, part)
+            if stated is not None and stated not in names:
+                where = "classes" if part == "model" else "fleet.gpus"
+                hint = f"one of {', '.join(dict.fromkeys(names))}, or take it out"
+                key = f"layouts.forbid[{index}].{part}"
+                problems.append(scenario.problem(key, f"'{stated}' is not in {where}", hint))
+    return problems
+
+
+def _node_gpus(scenario: Scenario, name: str, spec: GpuSpec, option: GpuOption, problems: list[Problem]) -> int | None:
+    key = f"fleet.gpus.{name}"
+    if option.node is not None:
+        if spec.gpus_per_node is not None:
+            what = f"node '{option.node.name}' has {option.node.gpus_per_node} GPUs"
+            problems.append(scenario.problem(f"{key}.gpus_per_node", what, "leave it out, or choose another node"))
+        return option.node.gpus_per_node
+    counted = [
+        word
+        for word, asked in (
+            ("billing: per_node", spec.billing == "per_node"),
+            ("max_nodes", spec.max_nodes is not None),
+            ("policy.survive_nodes", scenario.policy.survive_nodes > 0),
+        )
+        if asked
+    ]
+    if counted and spec.gpus_per_node is None:
+        verb = "need" if len(counted) > 1 else "needs"
+        what = f"{' and '.join(counted)} {verb} the size of a node, and '{name}' is known by profiles only"
+        problems.append(scenario.problem(key, what, "add gpus_per_node: 8"))
+    return spec.gpus_per_node
+
+
+def _power_kw(spec: GpuSpec, option: GpuOption) -> float | None:
+    """Power of one GPU with its part of the node; of the board alone where the node's is not known."""
+    if spec.power_w is not None:
+        return spec.power_w / 1000.0
+    if option.node is not None and option.node.max_power_kw is not None:
+        return option.node.max_power_kw / option.node.gpus_per_node
+    return None if option.gpu is None or option.gpu.tdp_w is None else option.gpu.tdp_w / 1000.0
+
+
+def _basis(spec: GpuSpec, option: GpuOption) -> str:
+    if spec.power_w is not None:
+        return "stated in the scenario"
+    if option.node is not None and option.node.max_power_kw is not None:
+        return f"the most that {option.node.name} draws over its {option.node.gpus_per_node} GPUs"
+    return "its board alone: what the rest of the node draws is not known"
+
+
+def _notes(limits: Limits) -> tuple[str, ...]:
+    notes = [
+        f"{name}: {item.node_gpus} GPUs per node; a replica is given the next size that fills a node without a gap"
+        for name, item in limits.gpus.items()
+        if item.counts_nodes
+    ]
+    spare = f"{limits.spare_replicas} replica{'s' * (limits.spare_replicas > 1)}"
+    if limits.survive_nodes:
+        more = f", at least {spare} (spare_replicas)" if limits.spare_replicas else ""
+        lost = f"as many replicas as one node holds (survive_nodes){more}"
+        notes.append(f"every prediction is for pools that lost {lost}")
+    elif limits.spare_replicas:
+        notes.append(f"every prediction is for pools that lost {spare} each (spare_replicas)")
+    return tuple(notes)
