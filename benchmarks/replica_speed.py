@@ -58,6 +58,11 @@ def calls(replica: Replica, stream: Stream, least: int) -> list[tuple[str, int, 
             lambda: pool_metrics(replica, [stream], few, 1.0, "random", tail),
         ),
         (
+            "the same, 1000",
+            1000,
+            lambda: pool_metrics(replica, [stream], many, loads, "random", tail),
+        ),
+        (
             "the same, 1 case",
             1,
             lambda: pool_metrics(replica, [stream], least, 1.0, "random", tail),

@@ -17,9 +17,10 @@ __all__ = ["Frontier", "feasible_at", "frontier", "frontier_between", "least_cou
 
 _COARSE = (1e-4, 0.5, 0.85)  # of the largest stable load; the first is zero load: prefill alone may miss
 _NO_LOAD = 1e-6  # share of the demand at which only the hardware speaks
-_STEPS = 14  # at most; smooth predictions take four or five
-_UNKNOWN = 1.2  # prediction over target just beyond the frontier, where it was not evaluated
+_ROUNDS = 12  # at most; smooth predictions take two
 _TIGHT = 0.004  # relative width at which an interval is narrow enough
+_ASIDE, _ENOUGH = 0.15, 0.45 * _TIGHT  # looks beside the likely crossing: part of the way to an end, of the load
+_BESIDE = 0.9 * _TIGHT * np.array([-1.0, 0.0, 1.0])  # looks at a load near which the crossing is likely
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -137,7 +138,7 @@ def frontier(
 
 
 def frontier_between(
-    candidate: Candidate, classes: Sequence[RequestClass], replicas: int, low: float, high: float
+    candidate: Candidate, classes: Sequence[RequestClass], replicas: int, surely: float, low: float, high: float
 ) -> tuple[float, float]:
     """The frontier of one pool where its neighbourhood is known: largest load carried, smallest that is not.
 
@@ -145,16 +146,32 @@ def frontier_between(
         candidate: the pool without its count.
         classes: the direction: every class brings its whole rate at load 1.
         replicas: its count.
-        low: a load that is likely carried.
+        surely: a load that is below another that is carried.
+        low: a load near which the crossing is likely.
         high: a load that is not.
     """
-    one = np.array([replicas])
-    worst = float(_reached([candidate], classes, one, np.array([low]))[0])
-    if worst > 1.0:
-        found = frontier([candidate], classes, one)
-        return float(found.low[0]), float(found.high[0])
-    narrowed = _narrowed([candidate], classes, one, *(np.array([value]) for value in (low, high, worst, _UNKNOWN)))
+    one, sizes = [candidate], np.array([replicas])
+    looks = np.minimum(low * (1.0 + _BESIDE), 0.5 * (low + high))
+    found = _looked_at(one, classes, sizes, looks[None, :])[0]
+    met = int((found <= 0.0).sum())
+    slope = (found[-1] - found[0]) / (looks[-1] - looks[0])
+    before, behind = found[0] + slope * (surely - looks[0]), found[-1] + slope * (high - looks[-1])
+    loads, sides = np.array([surely, *looks, high]), np.array([min(before, 0.0), *found, max(behind, 0.0)])
+    bracket = [np.array([side[place]]) for place in (met, met + 1) for side in (loads, sides)]
+    narrowed = _narrowed(one, classes, sizes, *bracket)
+    if met == 0 and narrowed.low[0] == surely and _reached(one, classes, sizes, narrowed.low)[0] > 1.0:
+        narrowed = frontier(one, classes, sizes)
     return float(narrowed.low[0]), float(narrowed.high[0])
+
+
+def _looked_at(
+    candidates: Sequence[Candidate], classes: Sequence[RequestClass], sizes: IntArray, loads: FloatArray
+) -> FloatArray:
+    """Log of the worst prediction over target at P ascending loads of each case, made monotone, shape (C, P)."""
+    many = loads.shape[1]
+    cases = [item for item in candidates for _ in range(many)]
+    worst = _reached(cases, classes, np.repeat(sizes, many), loads.ravel()).reshape(loads.shape)
+    return np.maximum.accumulate(np.log(worst), axis=1)
 
 
 def _crossings(candidates: Sequence[Candidate], classes: Sequence[RequestClass], sizes: IntArray) -> Frontier:
@@ -178,7 +195,8 @@ def _crossings(candidates: Sequence[Candidate], classes: Sequence[RequestClass],
     low, high = edges[rows, good], edges[rows, good + 1]
     below, above = sides[rows, good], sides[rows, good + 1]
     rows = np.flatnonzero(good > 0)
-    found = _narrowed(_take(candidates, rows), classes, sizes[rows], low[rows], high[rows], below[rows], above[rows])
+    ends = (np.log(np.minimum(below[rows], 1.0)), high[rows], np.log(np.maximum(above[rows], 1.0)))
+    found = _narrowed(_take(candidates, rows), classes, sizes[rows], low[rows], *ends)
     low[rows], high[rows] = found.low, found.high
     low[good == 0] = 0.0
     return Frontier(low=low, high=np.where(capacity > 0, high, 0.0))
@@ -189,35 +207,41 @@ def _narrowed(
     classes: Sequence[RequestClass],
     sizes: IntArray,
     low: FloatArray,
-    high: FloatArray,
     below: FloatArray,
+    high: FloatArray,
     above: FloatArray,
 ) -> Frontier:
-    """Illinois steps on log(prediction / target), with bisection where a step did not halve the interval.
+    """Shrink intervals that hold the crossing, three looks in each round of all cases together.
 
-    An end that stays twice counts half, so that both ends move in. A percentile jumps where the share of
-    requests that wait passes its level; there interpolation crawls and bisection does not.
+    One look is where the chord of log(prediction / target) crosses, one to each side of it, closer as the interval
+    shrinks. A percentile jumps where the share of requests that wait passes its level; there the chord says little:
+    after a round that shrank an interval little it is cut in four even parts.
+
+    Args:
+        low, high: loads that are carried and that are not, shapes (C,).
+        below, above: log of prediction over target there, shapes (C,).
     """
-    left, right = np.log(np.minimum(below, 1.0)), np.log(np.maximum(above, 1.0 + 1e-12))
-    low, high = low.copy(), high.copy()
-    side = np.zeros(len(candidates), dtype=int)
-    slow = np.zeros(len(candidates), dtype=bool)
-    for _ in range(_STEPS):
+    low, high, below, above = low.copy(), high.copy(), below.copy(), above.copy()
+    even = np.zeros(len(candidates), dtype=bool)
+    for _ in range(_ROUNDS):
         rows = np.flatnonzero(high - low > _TIGHT * high)
         if rows.size == 0:
             break
         width = high[rows] - low[rows]
-        chord = np.isfinite(right[rows]) & ~slow[rows]
-        share = np.where(chord, left[rows] / np.where(chord, left[rows] - right[rows], 1.0), 0.5)
-        guess = low[rows] + width * np.clip(share, 0.01, 0.99)
-        reached = np.log(_reached(_take(candidates, rows), classes, sizes[rows], guess))
-        met = reached <= 0.0
-        good, bad = rows[met], rows[~met]
-        right[good] = np.where(side[good] == -1, right[good] / 2.0, right[good])
-        left[bad] = np.where(side[bad] == 1, left[bad] / 2.0, left[bad])
-        low[good], left[good], side[good] = guess[met], reached[met], -1
-        high[bad], right[bad], side[bad] = guess[~met], reached[~met], 1
-        slow[rows] = high[rows] - low[rows] > width / 2.0
+        chord = np.isfinite(above[rows]) & np.isfinite(below[rows]) & ~even[rows]
+        fall = np.where(chord, below[rows] - above[rows], -1.0)
+        middle = np.minimum(np.maximum(np.where(chord, below[rows] / np.minimum(fall, -1e-12), 0.5), 0.02), 0.98)
+        aside = np.maximum(_ASIDE * np.minimum(middle, 1.0 - middle), _ENOUGH * high[rows] / width)
+        aside = np.where(chord, np.minimum(aside, 0.5 * np.minimum(middle, 1.0 - middle)), 0.25)
+        parts = middle[:, None] + aside[:, None] * np.array([-1.0, 0.0, 1.0])
+        loads = low[rows, None] + width[:, None] * parts
+        looks = _looked_at(_take(candidates, rows), classes, sizes[rows], loads)
+        each, met = np.arange(rows.size), (looks <= 0.0).sum(axis=1)
+        edges = np.concatenate([low[rows, None], loads, high[rows, None]], axis=1)
+        sides = np.concatenate([below[rows, None], looks, above[rows, None]], axis=1)
+        low[rows], below[rows] = edges[each, met], sides[each, met]
+        high[rows], above[rows] = edges[each, met + 1], sides[each, met + 1]
+        even[rows] = high[rows] - low[rows] > width / 3.0
     return Frontier(low=low, high=high)
 
 

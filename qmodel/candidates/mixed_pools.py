@@ -113,7 +113,11 @@ class SharedPool:
             beyond = np.where(points > 0.0, points / ray, 0.0).max(axis=1).min()
         mix_classes = [item.part(part) for item, part in zip(self.classes, ray.tolist(), strict=True) if part > 0.0]
         if chord > 0.0:
-            low, high = frontier_between(self.candidate, mix_classes, self.replicas, chord, float(beyond))
+            carried = self.low[:, None] * self.fan.rays[:, ray > 0.0] / ray[ray > 0.0]
+            surely = float(carried.min(axis=1).max())  # below a point that is carried
+            low, high = frontier_between(
+                self.candidate, mix_classes, self.replicas, min(surely, 0.99 * chord), chord, float(beyond)
+            )
         else:
             low, high = (float(x[0]) for x in _along(ray, [self.candidate], self.classes, np.array([self.replicas])))
         return replace(self, fan=fan, low=np.append(self.low, low), high=np.append(self.high, high))

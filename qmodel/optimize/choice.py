@@ -9,7 +9,7 @@ from typing import Literal
 
 import numpy as np
 
-from qmodel.candidates import Blend, Column, ColumnSet, OpenPool
+from qmodel.candidates import Blend, Column, ColumnSet, OpenPool, feasible_at
 from qmodel.optimize.formulation import Flow, Relaxation, bound_program, master_program
 from qmodel.optimize.open_pools import OpenChoice, balanced, open_choices
 from qmodel.optimize.programs import Program
@@ -23,7 +23,8 @@ _WITHOUT: Mapping[str, Outcome] = {"infeasible": "unsettled", "time": "time"}  #
 _SAME_COST = 1e-7  # relative; costs that differ by rounding are the same
 _ROOM = 0.1  # of a pool: what carrying all of a class counts against one pool less
 _MOST_ROUNDS = 20  # of looking closer at the mixes that decide
-_MASTER_EVERY = 5  # rounds; between them only the bound moves
+_MASTER_EVERY = 8  # rounds; between them only the bound moves, which takes a hundredth of the time
+_MOST_REPAIRS = 3  # of fleets with a pool that does not carry its mix
 _LEAST_PART = 1e-6  # of a pool or a class: less is rounding
 _COLUMN_GAP = 1e-6  # the master is small: solve it to the end, so that its gap is its own
 
@@ -122,6 +123,15 @@ def choose(
     if solved.values is None:
         return _nothing(_WITHOUT.get(solved.outcome, "error"), solved, bound)
     values = _fewest_pools(step, options, deadline)
+    for _ in range(_MOST_REPAIRS):
+        broken = step.overloaded(values, classes)
+        if not broken or time.monotonic() > deadline:
+            break
+        step = _step(_refined(step.known, broken), classes, limits, options, deadline)
+        solved = step.solved
+        if solved.values is None:
+            return _nothing(_WITHOUT.get(solved.outcome, "error"), solved, bound)
+        values = _fewest_pools(step, options, deadline)
     chosen = step.pools(values)
     return Choice(
         chosen=tuple(chosen),
@@ -140,10 +150,12 @@ class _Step:
     """The programs for what is known of the frontier, and their solutions.
 
     Attributes:
+        known: what the master was made of.
         fresh: whether the master knows all that the relaxation does; it is not solved anew in every round.
     """
 
     sets: Mapping[str, ColumnSet]
+    known: Mapping[str, ColumnSet]
     columns: Sequence[Column]
     blends: Sequence[Blend]
     master: Program
@@ -168,8 +180,25 @@ class _Step:
         for flow in self.relaxation.flows:
             for mix in _decisive(flow, self.relaxed.values):
                 mixes[flow.group].setdefault((flow.position, flow.replicas), []).append(mix)
-        found = {group: item.refined(mixes[group]) if mixes[group] else item for group, item in self.sets.items()}
-        return self.sets if all(found[group] is item for group, item in self.sets.items()) else found
+        return _refined(self.sets, mixes)
+
+    def overloaded(
+        self, values: FloatArray, classes: Mapping[str, Sequence[RequestClass]]
+    ) -> Mapping[str, Mapping[tuple[int, int], Sequence[FloatArray]]]:
+        """Mixes of a solution that its pools do not carry, as :func:`_refined` takes them; empty: all are carried.
+
+        A blend takes what lies between points of the frontier as carried; a percentile that jumps may break that.
+        """
+        mixes: dict[str, dict[tuple[int, int], list[FloatArray]]] = {}
+        for blend, count, shares in self._used(values):
+            group, position = self._position(blend)
+            by_name = {item.name: item for item in classes[group]}
+            parts = [(by_name[name], part / count) for name, part in zip(blend.names, shares.tolist(), strict=True)]
+            load = [item.part(part) for item, part in parts if part > 0.0]
+            one = np.array([1.0])
+            if feasible_at([blend.candidate], load, np.array([blend.replicas]), one)[0] > 1.0:
+                mixes.setdefault(group, {}).setdefault((position, blend.replicas), []).append(shares)
+        return {group: mixes.get(group, {}) for group in self.sets} if mixes else {}
 
     def pools(self, values: FloatArray) -> list[tuple[Column, int]]:
         """Columns with their counts, blends at the mix that was chosen."""
@@ -213,6 +242,14 @@ class _Step:
             for place, pools in found.shared.items()
             if pools[0].candidate is blend.candidate and found.classes[0].name in blend.names
         )
+
+
+def _refined(
+    sets: Mapping[str, ColumnSet], mixes: Mapping[str, Mapping[tuple[int, int], Sequence[FloatArray]]]
+) -> Mapping[str, ColumnSet]:
+    """Columns with the frontier along more mixes, by group, candidate and count; the same where all is known."""
+    found = {group: item.refined(mixes[group]) if mixes[group] else item for group, item in sets.items()}
+    return sets if all(found[group] is item for group, item in sets.items()) else found
 
 
 def _decisive(flow: Flow, values: FloatArray) -> list[FloatArray]:
@@ -261,6 +298,7 @@ def _step(
         solved = _improved(master, None if earlier is None else earlier.solved, options, deadline)
     found = _Step(
         sets=sets,
+        known=sets,
         columns=columns,
         blends=blends,
         master=master,
@@ -272,7 +310,9 @@ def _step(
     if earlier is None or solved.values is not None:
         return found
     known = replace(earlier.solved, bound=min(solved.bound, earlier.solved.bound))
-    return replace(found, columns=earlier.columns, blends=earlier.blends, master=earlier.master, solved=known)
+    return replace(
+        found, known=earlier.known, columns=earlier.columns, blends=earlier.blends, master=earlier.master, solved=known
+    )
 
 
 def _improved(program: Program, known: Solved | None, options: SolverOptions, deadline: float) -> Solved:

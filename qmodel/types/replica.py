@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
@@ -131,9 +132,12 @@ class StepLaw:
         The batch may be fractional: it is then a mean.
         """
         b = np.asarray(batch, dtype=float)
-        last = (self.base_s[-1] - self.base_s[-2]) / (self.batch[-1] - self.batch[-2])
-        base = np.interp(b, self.batch, self.base_s) + last * np.maximum(b - self.batch[-1], 0.0)
-        return np.asarray(base + self.gamma_s * b * np.asarray(kv_tokens_per_sequence, dtype=float))
+        first, end, base_s, slope = _last_piece(self)
+        if self.batch.size == 2:
+            base = base_s + slope * np.maximum(b - first, 0.0)
+        else:
+            base = np.interp(b, self.batch, self.base_s) + slope * np.maximum(b - end, 0.0)
+        return np.asarray(base + (self.gamma_s * kv_tokens_per_sequence) * b)
 
     def scaled(self, factor: float) -> StepLaw:
         """The same law with every step ``factor`` times as long."""
@@ -170,6 +174,13 @@ class StepLaw:
             band=Band(**band),
             provenance=str(data["provenance"]),
         )
+
+
+@lru_cache(maxsize=512)
+def _last_piece(law: StepLaw) -> tuple[float, float, float, float]:
+    """First and last measured batch, the step time at the first, and the slope of the last piece, which goes on."""
+    slope = (law.base_s[-1] - law.base_s[-2]) / (law.batch[-1] - law.batch[-2])
+    return float(law.batch[0]), float(law.batch[-1]), float(law.base_s[0]), float(slope)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from qmodel.queueing import Replica, pool, pool_metrics, utilisation
-from qmodel.queueing.replica.pools import Wanted
+from qmodel.queueing.replica.pool_cases import Wanted
 from qmodel.types import METRICS, Law, Lengths, RequestClass, Stream, mix_lengths
 from qmodel.workload import lognormal_law
 from tests.queueing.llm_cases import chat_8b, linear, reasoning_70b, small

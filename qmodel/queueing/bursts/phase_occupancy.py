@@ -21,10 +21,10 @@ from qmodel.queueing.replica.chain import (
     occupancy,
     residence_s,
     top_rate_rps,
-    wait_shape,
 )
 from qmodel.queueing.replica.dealing import Dealt
 from qmodel.queueing.replica.kv_limited import MemoryLimit, share_blocked
+from qmodel.queueing.replica.slot_waits import slot_wait_shape
 from qmodel.queueing.replica.work import Work
 from qmodel.types import FloatArray, Replica, Router
 
@@ -101,7 +101,7 @@ def occupancy_by_phase(
     chain = _chain(replica, work, limit, phases, one, machines)
     waits = _waits(chain, limit, rate, phases)
     rho = np.minimum(plain.utilisation, SURELY_STABLE)
-    ratio, scv = wait_shape(replica, work, limit, machines, rho, by_memory)
+    ratio, scv = slot_wait_shape(replica, work, limit, machines, rho, by_memory)
     # how many times longer than without bursts those wait that wait; what service times add does not grow with it
     longer = np.maximum(waits.mean_s * (machines * capacity * (1.0 - rho))[:, None], 1.0)
     wait_mean = waits.mean_s * (1.0 + (ratio[:, None] - 1.0) / longer)

@@ -13,10 +13,9 @@ from functools import lru_cache
 
 import numpy as np
 
-from qmodel.queueing.replica.kv_limited import MemoryLimit, memory_wait, sequences_running, share_blocked
+from qmodel.queueing.replica.kv_limited import MemoryLimit, sequences_running, share_blocked
+from qmodel.queueing.replica.slot_waits import slot_wait_shape
 from qmodel.queueing.replica.work import Work
-from qmodel.queueing.servers.conditional_wait import conditional_wait_scv
-from qmodel.queueing.servers.halfin_whitt import halfin_whitt_weight, light_traffic_ratio, residual_spread, wait_ratio
 from qmodel.types import FloatArray, Replica, Router
 
 __all__ = [
@@ -32,7 +31,6 @@ __all__ = [
     "prompt_rate_rps",
     "residence_s",
     "top_rate_rps",
-    "wait_shape",
 ]
 
 SURELY_STABLE = 0.99995  # unstable cases are solved here to keep their numbers finite; callers mask them
@@ -95,6 +93,7 @@ def full_budget_batch(replica: Replica, work: Work) -> float:
     return replica.max_batched_tokens * decodes / (work.lengths.prompt.mean + decodes)
 
 
+@lru_cache(maxsize=512)
 def prompt_rate_rps(replica: Replica, work: Work) -> float:
     """Largest rate at which the steps' token budget lets prompts in, requests/s; infinite where slots bind first."""
     batch = full_budget_batch(replica, work)
@@ -105,6 +104,7 @@ def prompt_rate_rps(replica: Replica, work: Work) -> float:
     return room / (work.lengths.prompt.mean * step_s)
 
 
+@lru_cache(maxsize=512)
 def top_rate_rps(replica: Replica, work: Work, limit: MemoryLimit | None) -> tuple[float, bool]:
     """Largest stable rate of one replica, requests/s, and whether memory (not slots or steps) sets it."""
     slots = float(replica.max_num_seqs)
@@ -143,22 +143,22 @@ def occupancy(
     capacity, _ = top_rate_rps(replica, work, limit)
     rho = rate / (machines * capacity)
     alike = machines[:1] if np.all(machines == machines[0]) else machines  # one grid where all cases share it
-    number, weight, batch, tau, speed = chain_states(replica, work, limit, alike)
-    law = _balance(np.minimum(rate, SURELY_STABLE * machines * capacity), number, weight, speed)
-    mean_batch = node_mean(law.seen, batch)
-    tau_mean = node_mean(law.seen, batch * tau) / mean_batch
-    p_wait, for_memory = _waiting(law, limit, number, alike[:, None])
-    top = np.broadcast_to(speed[:, -1], rate.shape)
+    nodes = _nodes(replica, work, limit, alike, _DENSE)
+    law = _balance(np.minimum(rate, SURELY_STABLE * machines * capacity), nodes)
+    mean_batch, tau_sum, tau_squares, batch_squares, idle = nodes.means(law.seen)
+    tau_mean = tau_sum / mean_batch
+    p_wait, for_memory = _waiting(law, nodes.blocked)
+    top = nodes.speed[:, -1] + np.zeros_like(rate)
     used = np.minimum(rate / top, SURELY_STABLE)
-    ratio, scv = wait_shape(replica, work, limit, machines, used, for_memory)
+    ratio, scv = slot_wait_shape(replica, work, limit, machines, used, for_memory)
     residence = mean_batch * machines / rate
     recompute_s, evictions, pause_s = _evictions(replica, work, limit, p_wait * for_memory, mean_batch, top / machines)
     return Occupancy(
         utilisation=rho,
-        batch=batch,
+        batch=nodes.batch,
         seen=law.seen,
         mean_batch=mean_batch,
-        idle=node_mean(law.seen, (number < alike[:, None]).astype(float)),
+        idle=idle,
         residence_s=residence - recompute_s,
         recompute_s=recompute_s,
         evictions=evictions,
@@ -167,8 +167,8 @@ def occupancy(
         wait_mean_s=np.where(p_wait > NEVER, ratio / (top * (1.0 - used)), 0.0),
         wait_scv=scv,
         tau_mean_s=tau_mean,
-        tau_variance=np.maximum(node_mean(law.seen, batch * tau**2) / mean_batch - tau_mean**2, 0.0),
-        memory_s=memory_s(replica, work, np.maximum(node_mean(law.seen, batch**2) / mean_batch, 1.0)),
+        tau_variance=np.maximum(tau_squares / mean_batch - tau_mean**2, 0.0),
+        memory_s=memory_s(replica, work, np.maximum(batch_squares / mean_batch, 1.0)),
     )
 
 
@@ -182,21 +182,68 @@ def chain_states(
 
     Up to ``dense`` states are kept one by one.
     """
+    found = _nodes(replica, work, limit, machines, dense)
+    return found.number, found.weight, found.batch, found.tau, found.speed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Nodes:
+    """What the chain is made of; nothing of it depends on the load that a search varies.
+
+    Attributes:
+        number, weight, batch, tau, speed: as :func:`chain_states` gives them, shapes (C, K).
+        log_speeds: log of the product of what one over the speeds is up to each node, shape (C, K).
+        measures: b, b tau, b tau^2, b^2, and 1 where a replica is empty, shape (5, C, K).
+        blocked: probability that memory has no room for an arrival, shape (C, K); None without a limit.
+    """
+
+    number: FloatArray
+    weight: FloatArray
+    batch: FloatArray
+    tau: FloatArray
+    speed: FloatArray
+    log_speeds: FloatArray
+    measures: FloatArray
+    blocked: FloatArray | None
+
+    def means(self, seen: FloatArray) -> tuple[FloatArray, ...]:
+        """Means of b, b tau, b tau^2, b^2 and of idleness under each law, shapes (C,)."""
+        if self.batch.shape[0] == 1:
+            return tuple((seen @ self.measures[:, 0].T).T)
+        return tuple(np.einsum("ck,vck->vc", seen, self.measures))
+
+
+def _nodes(replica: Replica, work: Work, limit: MemoryLimit | None, machines: FloatArray, dense: int) -> _Nodes:
     if machines.size == 1:
-        return _nodes(replica, work, limit, float(machines[0]), dense)
-    number, weight = _grid(_top_state(replica, limit), machines, dense)
-    return (number, weight, *_speeds(replica, work, limit, number, machines[:, None]))
+        return _known_nodes(replica, work, limit, float(machines[0]), dense)
+    return _new_nodes(replica, work, limit, machines, dense)
 
 
 @lru_cache(maxsize=512)
-def _nodes(replica: Replica, work: Work, limit: MemoryLimit | None, machines: float, dense: int) -> States:
-    """States, weights, batches, step times and speeds of a pool; none depends on the load that a search varies."""
-    alike = np.array([machines])
-    number, weight = _grid(_top_state(replica, limit), alike, dense)
-    found = (number, weight, *_speeds(replica, work, limit, number, alike[:, None]))
-    for item in found:
+def _known_nodes(replica: Replica, work: Work, limit: MemoryLimit | None, machines: float, dense: int) -> _Nodes:
+    found = _new_nodes(replica, work, limit, np.array([machines]), dense)
+    for item in (found.number, found.weight, found.batch, found.tau, found.speed, found.log_speeds):
         item.setflags(write=False)
     return found
+
+
+def _new_nodes(replica: Replica, work: Work, limit: MemoryLimit | None, machines: FloatArray, dense: int) -> _Nodes:
+    each = machines[:, None]
+    number, weight = _grid(_top_state(replica, limit), machines, dense)
+    batch, tau, speed = _speeds(replica, work, limit, number, each)
+    paced, blocked = batch * tau, None
+    if limit is not None:
+        blocked = share_blocked(limit, np.maximum(number / each - _SHORTEST * (1.0 - 1.0 / each), 0.0))
+    return _Nodes(
+        number=number,
+        weight=weight,
+        batch=batch,
+        tau=tau,
+        speed=speed,
+        log_speeds=_log_speeds(number, speed),
+        measures=np.stack([batch, paced, paced * tau, batch**2, (number < each).astype(float)]),
+        blocked=blocked,
+    )
 
 
 def node_mean(seen: FloatArray, values: FloatArray) -> FloatArray:
@@ -268,21 +315,26 @@ def _speeds(
     return np.where(number < machines, number / machines, running), tau, np.asarray(speed)
 
 
-def _balance(rate: FloatArray, number: FloatArray, weight: FloatArray, speed: FloatArray) -> _Balance:
-    """Detailed balance in logs; between nodes the sum of log ratios is a trapezoid, exact for neighbouring states."""
+def _log_speeds(number: FloatArray, speed: FloatArray) -> FloatArray:
+    """Minus the sum of the logs of the speeds up to each node: between nodes a trapezoid, exact for neighbours."""
     speed = speed.copy()
     speed[:, 0] = speed[:, 1]  # the rate out of the empty state never enters: it cancels from the first trapezoid
     slow = -np.log(speed)
     gaps = np.diff(number, axis=1)
     steps = 0.5 * gaps * (slow[:, 1:] + slow[:, :-1]) + 0.5 * np.diff(slow, axis=1) * (gaps > 0.0)
-    log_speeds = np.concatenate([np.zeros((speed.shape[0], 1)), np.cumsum(steps, axis=1)], axis=1)
-    log_mass = number * np.log(rate)[:, None] + log_speeds
+    return np.concatenate([np.zeros((speed.shape[0], 1)), np.cumsum(steps, axis=1)], axis=1)
+
+
+def _balance(rate: FloatArray, nodes: _Nodes) -> _Balance:
+    """Detailed balance in logs."""
+    log_mass = nodes.number * np.log(rate)[:, None]
+    log_mass += nodes.log_speeds
     log_mass -= log_mass.max(axis=1, keepdims=True)
     state = np.exp(np.maximum(log_mass, _NOTHING, out=log_mass), out=log_mass)
-    rho = np.minimum(rate / speed[:, -1], SURELY_STABLE)
+    rho = np.minimum(rate / nodes.speed[:, -1], SURELY_STABLE)
     tail = state[:, -1] * rho / (1.0 - rho)
     last = state[:, -1].copy()
-    state *= weight
+    state *= nodes.weight
     state[:, -1] += tail
     total = state.sum(axis=1)
     state /= total[:, None]
@@ -293,15 +345,11 @@ def _balance(rate: FloatArray, number: FloatArray, weight: FloatArray, speed: Fl
     )
 
 
-def _waiting(
-    law: _Balance, limit: MemoryLimit | None, number: FloatArray, machines: FloatArray
-) -> tuple[FloatArray, FloatArray]:
+def _waiting(law: _Balance, blocked: FloatArray | None) -> tuple[FloatArray, FloatArray]:
     """Probability that an arrival waits, and the share of those that wait that do so for memory, shapes (C,)."""
     p_wait = law.last + law.tail
-    if limit is None:
+    if blocked is None:
         return p_wait, np.zeros_like(p_wait)
-    met = np.maximum(number / machines - _SHORTEST * (1.0 - 1.0 / machines), 0.0)
-    blocked = share_blocked(limit, met)
     for_memory = node_mean(law.seen, blocked)
     # whoever meets the last state or the tail behind it waits: for a slot where memory has room
     p_wait = for_memory + p_wait * (1.0 - blocked[:, -1])
@@ -322,44 +370,3 @@ def _evictions(
         return none, none, none
     tokens = limit.recompute * blocked * work.lengths.output.mean
     return batch * replica.eviction_s_per_token * tokens, limit.evictions * blocked, limit.pause / top_rps
-
-
-@lru_cache(maxsize=512)
-def _light(work: Work, servers: float) -> float:
-    output = work.lengths.output
-    return float(light_traffic_ratio(output.values, output.weights, servers))
-
-
-def wait_shape(
-    replica: Replica,
-    work: Work,
-    limit: MemoryLimit | None,
-    machines: FloatArray,
-    rho: FloatArray,
-    by_memory: FloatArray | bool,
-) -> tuple[FloatArray, FloatArray]:
-    """Mean wait of those that wait over that of the exponential queue, 1/(top rate - rate), and its SCV.
-
-    Args:
-        replica: engine instance.
-        work: its requests.
-        limit: its memory limit, None without.
-        machines: replicas behind one queue, shape (C,).
-        rho: utilisation, shape (C,).
-        by_memory: the part of those that wait that waits for memory, the rest for a slot; shape (C,) or one for all.
-    """
-    part = np.asarray(by_memory, dtype=float)
-    if limit is not None and np.all(part == 1.0):
-        return memory_wait(limit, machines, rho)
-    first, second, third = work.lengths.output.moments
-    servers = replica.max_num_seqs * machines
-    sizes, which = np.unique(servers, return_inverse=True)
-    light = np.array([_light(work, size) for size in sizes.tolist()])[which]
-    scv = max(second / first**2 - 1.0, 0.0)
-    nu = residual_spread(first, second, third)
-    ratio = wait_ratio(servers, rho, scv, nu, light)
-    shape = conditional_wait_scv(rho, nu, (1.0 + scv) / 2.0, halfin_whitt_weight(servers, rho, nu))
-    if limit is None:
-        return ratio, shape
-    memory_ratio, memory_shape = memory_wait(limit, machines, rho)
-    return ratio + part * (memory_ratio - ratio), shape + part * (memory_shape - shape)

@@ -7,12 +7,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from qmodel.queueing.replica.percentiles import GridLaw
-from qmodel.queueing.replica.prefill import CELLS, Backlog, lumped, on_lattice
+from qmodel.queueing.replica.prefill import CELLS, Backlog, ComplexArray, lumped, on_lattice
 from qmodel.types import FloatArray, Law, Replica
 
 __all__ = ["PrefillDelay", "prefill_delay"]
 
 _TIMES = 384  # time lattice of the delay
+_TINY = 1e-8
+_PARTS = np.linspace(0.0, 1.0, _TIMES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -29,6 +31,10 @@ class PrefillDelay:
     width_s: FloatArray
     weight: FloatArray
 
+    def mean(self) -> FloatArray:
+        """Mean, shape (C,)."""
+        return np.asarray(np.einsum("ca,ca->c", self.weight, self.start_s + 0.5 * self.width_s))
+
     def moments(self) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Mean, variance and third central moment, each of shape (C,)."""
         middle = self.start_s + self.width_s / 2.0
@@ -43,7 +49,7 @@ class PrefillDelay:
         """The law on equally spaced times."""
         top = np.where(self.weight > 1e-7, self.start_s + self.width_s, 0.0).max(axis=1) * 1.001
         cdf = _uniform_mixture(self.start_s, np.maximum(self.width_s, 2.0 * top[:, None] / _TIMES), self.weight, top)
-        return GridLaw(mean_s=mean_s, times_s=top[:, None] * np.linspace(0.0, 1.0, _TIMES), cdf=cdf)
+        return GridLaw(mean_s=mean_s, times_s=top[:, None] * _PARTS, cdf=cdf)
 
 
 def prefill_delay(
@@ -63,25 +69,30 @@ def prefill_delay(
     """
     delta = replica.step.delta_s
     own = on_lattice(prompt, state.cell)
-    own_wave = np.fft.rfft(own, 2 * CELLS, axis=1)
-    gone = state.gone
-    start = np.repeat(own_wave[:, None, :], gone.shape[1], axis=1)
-    start[:, -1] *= np.fft.rfft(state.left, 2 * CELLS, axis=1)
-    behind = gone
+    start = np.fft.rfft(own, 2 * CELLS, axis=1)
+    gone = behind = state.gone
     if state.clump is not None:  # geometric batches: as many come with a request ahead of it as behind
-        beside = (1.0 - state.clump[:, None] * state.wave)[:, None, :]
-        start, behind = start * beside, gone * beside
-    own_step = lumped(start * behind)
+        beside = 1.0 - state.clump[:, None] * state.wave
+        start, behind = start * beside, gone * beside[:, None, :]
+    over = np.fft.rfft(state.left, 2 * CELLS, axis=1)
+    own_step = lumped(_started(start, behind, over))
     tokens = np.arange(CELLS) * state.cell[:, None]
     weight = (1.0 - state.idle)[:, None] * state.weight
     if bool((tokens[:, -1] + state.cell / 2.0 > state.budget).any()):
         exponent = (state.rate_rps[:, None] * state.window_s)[..., None] * state.wave[:, None, :]
-        small = np.abs(exponent) < 1e-6
-        uniform = np.where(small, 1.0 - exponent / 2.0, (1.0 - gone) / np.where(small, 1.0, exponent))
-        seconds, own_step = _many_steps(state, delta, pooled_prompt, lumped(start * uniform), own_step)
+        uniform = (1.0 + _TINY - gone) / (exponent + _TINY)  # (1 - e^-x)/x, which is 1 at 0
+        ahead = lumped(_started(start, uniform, over))
+        seconds, own_step = _many_steps(state, delta, pooled_prompt, ahead, own_step)
     else:
         seconds = np.broadcast_to((state.tau_s[:, None] + delta * tokens)[:, None, :], own_step.shape)
     return _delay(state, replica, own, seconds, own_step * weight[..., None], idle)
+
+
+def _started(start: ComplexArray, gone: ComplexArray, over: ComplexArray) -> ComplexArray:
+    """Transform of a prompt and what comes with it in each step; the last step also has what was left over."""
+    found = start[:, None, :] * gone
+    found[:, -1] *= over
+    return found
 
 
 def _many_steps(
@@ -90,7 +101,7 @@ def _many_steps(
     """Delays and their masses where tokens ahead and own may exceed one step's budget, (C, G + 1, cells + 1)."""
     cell, budget, tau = state.cell[:, None], state.budget[:, None], state.tau_s[:, None]
     tokens = np.arange(CELLS) * cell
-    one = np.clip((budget - tokens) / cell + 0.5, 0.0, 1.0)
+    one = np.minimum(np.maximum((budget - tokens) / cell + 0.5, 0.0), 1.0)
     full = np.maximum(((ahead - own_step) @ one[..., None])[..., 0], 0.0)
     more = one[:, None, :] * own_step + (1.0 - one)[:, None, :] * ahead
     count = _mean_steps(tokens / budget, cell / budget)
@@ -152,5 +163,5 @@ def _uniform_mixture(start: FloatArray, width: FloatArray, weight: FloatArray, t
     slopes = np.cumsum(change.reshape(cases, _TIMES), axis=1)
     cdf = np.zeros((cases, _TIMES))
     np.cumsum(slopes[:, :-1], axis=1, out=cdf[:, 1:])
-    cdf = np.maximum.accumulate(np.clip(cdf, 0.0, 1.0), axis=1)
+    cdf = np.maximum.accumulate(np.minimum(np.maximum(cdf, 0.0), 1.0), axis=1)
     return np.asarray(cdf / cdf[:, -1:])

@@ -131,7 +131,8 @@ def share_blocked(limit: MemoryLimit, present: FloatArray) -> FloatArray:
     Reference: Wilson and Hilferty, PNAS 17 (1931).
     """
     spread = np.sqrt(present * limit.one_variance + limit.own_variance + 1e-6)
-    skew = np.clip(present * limit.one_skew * limit.one_variance**1.5 / spread**3, _LEAST_SKEW, _MOST_SKEW)
+    skew = present * (limit.one_skew * limit.one_variance**1.5) / spread**3
+    skew = np.minimum(np.maximum(skew, _LEAST_SKEW), _MOST_SKEW)
     root = np.cbrt(np.maximum(1.0 + (limit.room - present) / spread * skew / 2.0, 0.0))
     return np.asarray(special.ndtr((6.0 / skew) * (1.0 - root) - skew / 6.0) * (present > 0.0))
 
@@ -151,7 +152,8 @@ def memory_wait(limit: MemoryLimit, machines: FloatArray, rho: FloatArray) -> tu
     """
     ratio = limit.heavy * (_WAIT + _WAIT_OWN * limit.own_gap) * (1.0 + (machines - 1.0) * (1.0 - rho))
     scv = _SCV + _SCV_SPREAD * np.log(limit.residual_spread) - _SCV_OWN * limit.own_gap
-    return ratio, np.clip(scv - _SCV_SIZE * np.log(limit.servers * machines), *_SCV_RANGE)
+    scv = scv - _SCV_SIZE * np.log(limit.servers * machines)
+    return ratio, np.minimum(np.maximum(scv, _SCV_RANGE[0]), _SCV_RANGE[1])
 
 
 def length_overload(replica: Replica, work: Work) -> Overload | None:

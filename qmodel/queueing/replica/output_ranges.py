@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import lru_cache
 
 import numpy as np
 
-from qmodel.queueing.replica.work import ClassWork, bands
+from qmodel.queueing.replica.work import ClassWork, bands, law_bands
 from qmodel.types import FloatArray, IntArray, Law, Replica
 
 __all__ = ["alone_s", "mean_slowdown", "restricted"]
@@ -57,7 +58,7 @@ def mean_slowdown(replica: Replica, member: ClassWork, first_s: float, completio
 
     Source: own construction: the completion is linear in both lengths, the ratio is averaged over their bands.
     """
-    prompt = bands(member.lengths.prompt.values, member.lengths.prompt.weights, _PROMPT_BANDS)
+    prompt = law_bands(member.lengths.prompt, _PROMPT_BANDS)
     output = member.output_bands
     decodes = np.maximum(output[1] - 1.0, 0.0)
     beyond = completion_s - first_s - token_s * float(output[0] @ decodes)  # what decoding takes besides its pace
@@ -65,8 +66,14 @@ def mean_slowdown(replica: Replica, member: ClassWork, first_s: float, completio
     after = token_s * decodes + decoding * beyond / max(float(output[0] @ decoding), 1e-300)
     first = first_s + replica.step.delta_s * (prompt[1] - member.lengths.prompt.mean)
     mine = np.maximum(first[:, None] + after, 0.0)
-    ratio = mine / alone_s(replica, prompt[1][:, None], np.maximum(output[1], 1.0))
+    ratio = mine / _alone_by_band_s(replica, member)
     return float(prompt[0] @ np.maximum(ratio, 1.0) @ output[0])
+
+
+@lru_cache(maxsize=512)
+def _alone_by_band_s(replica: Replica, member: ClassWork) -> FloatArray:
+    prompt = law_bands(member.lengths.prompt, _PROMPT_BANDS)
+    return alone_s(replica, prompt[1][:, None], np.maximum(member.output_bands[1], 1.0))
 
 
 def alone_s(replica: Replica, prompt: FloatArray | IntArray, output: FloatArray | IntArray) -> FloatArray:

@@ -8,10 +8,11 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from qmodel.queueing.replica.chain import Occupancy, chain_states, memory_s, top_rate_rps, wait_shape
+from qmodel.queueing.replica.chain import Occupancy, chain_states, memory_s, top_rate_rps
 from qmodel.queueing.replica.kv_limited import MemoryLimit, length_overload, memory_limit
 from qmodel.queueing.replica.pools import predictions_given
 from qmodel.queueing.replica.predictions import ClassPrediction
+from qmodel.queueing.replica.slot_waits import slot_wait_shape
 from qmodel.queueing.replica.work import Work, pooled_work
 from qmodel.types import FloatArray, Overload, Replica, RequestClass, Router, Stream
 
@@ -221,7 +222,7 @@ class _Pool:
         free, full = self._masses(rate)
         top = self.top_rps * self.machines
         rho = np.array([min(rate / top, _FULLEST)])
-        ratio, _ = wait_shape(self.replica, self.work, self.limit, np.array([self.machines]), rho, self.by_memory)
+        ratio, _ = slot_wait_shape(self.replica, self.work, self.limit, np.array([self.machines]), rho, self.by_memory)
         spread = float(np.asarray(ratio).ravel()[0])
         fall, end = (top - rate) / spread, top / spread
         far = _FAR / max(abs(fall), 1e-300)  # beyond it nothing of the density is left

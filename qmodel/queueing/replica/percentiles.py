@@ -12,8 +12,12 @@ from qmodel.types import FloatArray
 
 __all__ = ["GridLaw", "KernelLaw", "delayed", "wait_nodes"]
 
-_SCANS = (12, 7, 6)  # points of the scans for a quantile, the first spaced evenly in the logarithm
+_MOST_STEPS = 60  # of a search for a quantile; three or four do where the law is smooth
+_CLOSE, _NEAR = 1e-4, 0.05  # last Newton step: its relative length and how far it goes in normal quantiles
+_EDGE = 1e-12  # of the cube of the root below which a kernel has no density
+_SAME = 1e-9  # relative width at which an interval is a point: there the law jumps over the level
 _WAIT_TIMES = 512  # lattice on which a wait and a prefill delay are added
+_WAIT_PARTS = np.linspace(0.0, 1.0, _WAIT_TIMES)
 _WAIT_EDGES = np.array([0.0, 0.35, 0.65, 0.85, 0.95, 0.99, 1.0])
 _PER_BAND = 8
 _RARE = 1e-5  # probability of waiting below which no percentile notices it
@@ -36,9 +40,9 @@ class GridLaw:
     def quantile(self, p: float) -> FloatArray:
         """The time that a share ``p`` does not exceed, s, shape (C,)."""
         rows = np.arange(self.cdf.shape[0])
-        above = np.clip((self.cdf < p).sum(axis=1), 1, self.cdf.shape[1] - 1)
+        above = np.minimum(np.maximum((self.cdf < p).sum(axis=1), 1), self.cdf.shape[1] - 1)
         low, high = self.cdf[rows, above - 1], self.cdf[rows, above]
-        part = np.clip((p - low) / np.maximum(high - low, 1e-300), 0.0, 1.0)
+        part = np.minimum(np.maximum((p - low) / np.maximum(high - low, 1e-300), 0.0), 1.0)
         return np.asarray((1.0 - part) * self.times_s[rows, above - 1] + part * self.times_s[rows, above])
 
     def share_within(self, time_s: FloatArray) -> FloatArray:
@@ -98,7 +102,7 @@ class KernelLaw:
         """The time that a share ``p`` does not exceed, s, shape (C,)."""
         if self.plain is None:
             found = self._quantile(p)
-            return found if self.bounds_s is None else np.clip(found, *self.bounds_s)
+            return found if self.bounds_s is None else np.minimum(np.maximum(found, self.bounds_s[0]), self.bounds_s[1])
         values = np.empty(self.weight.shape[0])
         full = self.weight[:, self.plain :].sum(axis=1) > 0.0
         for rows, kernels in ((full, self.weight.shape[1]), (~full, self.plain)):
@@ -109,29 +113,61 @@ class KernelLaw:
         return values
 
     def _quantile(self, p: float) -> FloatArray:
-        """Scans between the smallest and the largest quantile of the kernels.
+        """Newton steps between the smallest and the largest quantile of the kernels.
 
-        The last step is linear in the normal quantile of the level, in which smooth laws are nearly straight.
+        They go along the logarithm of time and the normal quantile of the level, in which smooth laws are nearly
+        straight. What is known to hold the quantile is halved instead where a step leaves it, and after a step that
+        did not halve how far the level is off.
         """
         target = float(special.ndtri(p))
-        root = np.maximum(1.0 + self.skew * (target - self.skew / 6.0) / 6.0, 0.0)
-        alone = self.centre_s + self.spread_s * (root**3 - 1.0) * 2.0 / self.skew
+        skew = self.skew
+        reach = 6.0 / skew
+        shift = reach - skew / 6.0
+        alone = self.centre_s + self.spread_s * (np.maximum((target + shift) / reach, 0.0) ** 3 - 1.0) * (2.0 / skew)
         used = self.weight > 0.0
         high = np.where(used, alone, 0.0).max(axis=1) * (1.0 + 1e-12)
         low = np.maximum(np.where(used, alone, np.inf).min(axis=1), 1e-6 * high)
-        rows = np.arange(low.size)
-        for scan, points in enumerate(_SCANS):
-            part = np.linspace(0.0, 1.0, points)
-            if scan == 0:
-                times = low[:, None] * (high / low)[:, None] ** part
-            else:
-                times = low[:, None] + (high - low)[:, None] * part
-            level = self.cdf(times)
-            above = np.clip((level < p).sum(axis=1), 1, points - 1)
-            low, high = times[rows, above - 1], times[rows, above]
-        below, over = (special.ndtri(np.clip(level[rows, at], 1e-12, 1.0 - 1e-12)) for at in (above - 1, above))
-        part = np.where(over > below, (target - below) / np.maximum(over - below, 1e-300), 0.5)
-        return np.asarray(low + (high - low) * np.clip(part, 0.0, 1.0))
+        gain = 0.5 * skew / self.spread_s
+        kernels = (self.weight, self.weight / self.spread_s, gain, 1.0 - self.centre_s * gain, reach, shift)
+        time = np.minimum(np.maximum(np.sqrt((self.weight * alone**2).sum(axis=1)), low), high)
+        found, rows, before = time.copy(), np.arange(time.size), np.full(time.size, np.inf)
+        for _ in range(_MOST_STEPS):
+            reached, slope = _level(time, *kernels)
+            over = reached > target
+            high, low = np.where(over, time, high), np.where(over, low, time)
+            miss = np.abs(reached - target)
+            there = time * np.exp(np.minimum(np.maximum((target - reached) / slope, -30.0), 30.0))
+            good = (there >= low) & (there <= high) & (miss <= 0.5 * before)
+            there = np.where(good, there, np.sqrt(low * high))
+            moving = ((np.abs(there - time) > _CLOSE * time) | (miss > _NEAR)) & (high - low > _SAME * high)
+            before = np.where(good, miss, np.inf)
+            time = found[rows] = there
+            left = int(np.count_nonzero(moving))
+            if left == 0:
+                break
+            if left < 0.7 * rows.size:
+                rows, time, low, high, before = (item[moving] for item in (rows, time, low, high, before))
+                kernels = tuple(item[moving] for item in kernels)
+        return np.asarray(found)
+
+
+def _level(
+    time: FloatArray,
+    weight: FloatArray,
+    mass: FloatArray,
+    gain: FloatArray,
+    offset: FloatArray,
+    reach: FloatArray,
+    shift: FloatArray,
+) -> tuple[FloatArray, FloatArray]:
+    """Normal quantile of the level that mixtures reach at ``time``, and its slope along log time, shapes (C,)."""
+    inner = offset + gain * time[:, None]
+    root = np.cbrt(np.maximum(inner, _EDGE))
+    z = reach * root - shift
+    level = np.einsum("cm,cm->c", weight, special.ndtr(z))
+    density = np.einsum("cm,cm->c", mass, np.exp(-0.5 * z * z) / (root * root) * (inner > _EDGE))
+    reached = special.ndtri(np.minimum(np.maximum(level, 1e-15), 1.0 - 1e-15))
+    return reached, np.maximum(density * time, 1e-300) * np.exp(0.5 * reached * reached)
 
 
 def delayed(delay: GridLaw, p_wait: FloatArray, wait_mean_s: FloatArray, wait_scv: FloatArray) -> GridLaw:
@@ -146,16 +182,15 @@ def delayed(delay: GridLaw, p_wait: FloatArray, wait_mean_s: FloatArray, wait_sc
     mean = delay.mean_s + p_wait * wait_mean_s
     if not np.any(p_wait > _RARE):
         return GridLaw(mean_s=mean, times_s=delay.times_s, cdf=delay.cdf)
-    cases = p_wait.size
-    times = np.concatenate([delay.times_s, np.zeros((cases, _WAIT_TIMES))], axis=1)
-    cdf = np.concatenate([delay.cdf, np.ones((cases, _WAIT_TIMES))], axis=1)
-    for case in range(cases):
-        if p_wait[case] > _RARE:
-            times[case], cdf[case] = _with_wait(
-                delay.times_s[case], delay.cdf[case], p_wait[case], wait_mean_s[case], wait_scv[case]
-            )
-        else:
-            times[case, -_WAIT_TIMES:] = delay.times_s[case, -1]
+    late = p_wait > _RARE
+    if late.all():
+        times, cdf = _with_wait(delay.times_s, delay.cdf, p_wait, wait_mean_s, wait_scv)
+        return GridLaw(mean_s=mean, times_s=times, cdf=cdf)
+    times = np.concatenate([delay.times_s, np.repeat(delay.times_s[:, -1:], _WAIT_TIMES, axis=1)], axis=1)
+    cdf = np.concatenate([delay.cdf, np.ones((p_wait.size, _WAIT_TIMES))], axis=1)
+    times[late], cdf[late] = _with_wait(
+        *(item[late] for item in (delay.times_s, delay.cdf, p_wait, wait_mean_s, wait_scv))
+    )
     return GridLaw(mean_s=mean, times_s=times, cdf=cdf)
 
 
@@ -174,19 +209,35 @@ def wait_nodes(wait_mean_s: FloatArray, wait_scv: FloatArray) -> tuple[FloatArra
 
 
 def _with_wait(
-    times: FloatArray, cdf: FloatArray, p_wait: float, mean_s: float, scv: float
+    times: FloatArray, cdf: FloatArray, p_wait: FloatArray, mean_s: FloatArray, scv: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """CDF of wait + delay on the delay's own times and on a lattice that spans the sum."""
-    far = float(conditional_wait_quantile(min(1e-5 / p_wait, 0.5), mean_s, scv))
-    lattice = np.linspace(0.0, far + times[-1], _WAIT_TIMES)
-    half = (lattice[1] - lattice[0]) / 2.0
-    survival = conditional_wait_sf(np.maximum(lattice - half, 0.0), mean_s, scv)
-    wait = survival - np.append(survival[1:], 0.0)
+    """CDF of wait + delay on the delay's own times and on a lattice that spans the sum, (C, T + lattice)."""
+    far = conditional_wait_quantile(np.minimum(1e-5 / p_wait, 0.5), mean_s, scv)
+    lattice = (far + times[:, -1])[:, None] * _WAIT_PARTS
+    half = lattice[:, 1:2] / 2.0
+    survival = conditional_wait_sf(np.maximum(lattice - half, 0.0), mean_s[:, None], scv[:, None])
+    wait = survival.copy()
+    wait[:, :-1] -= survival[:, 1:]
+    delay = _on_even_grid(lattice, times, cdf)
     both = np.fft.irfft(
-        np.fft.rfft(wait, 2 * _WAIT_TIMES) * np.fft.rfft(np.interp(lattice, times, cdf), 2 * _WAIT_TIMES),
+        np.fft.rfft(wait, 2 * _WAIT_TIMES, axis=1) * np.fft.rfft(delay, 2 * _WAIT_TIMES, axis=1),
         2 * _WAIT_TIMES,
-    )[:_WAIT_TIMES]
-    union = np.sort(np.concatenate([times, lattice]))
-    direct = np.interp(union, times, cdf, right=1.0)
-    total = (1.0 - p_wait) * direct + p_wait * np.clip(np.interp(union, lattice, both), 0.0, 1.0)
-    return union, np.maximum.accumulate(total)
+        axis=1,
+    )[:, :_WAIT_TIMES]
+    both = np.minimum(np.maximum(both, 0.0), 1.0)
+    union = np.concatenate([times, lattice], axis=1)
+    union.sort(axis=1)
+    part = p_wait[:, None]
+    total = (1.0 - part) * _on_even_grid(union, times, cdf) + part * _on_even_grid(union, lattice, both)
+    return union, np.maximum.accumulate(total, axis=1)
+
+
+def _on_even_grid(where: FloatArray, times: FloatArray, values: FloatArray) -> FloatArray:
+    """Values between grid points that are evenly spaced from 0, each row on its own grid; the last one beyond it."""
+    count = times.shape[1]
+    place = np.minimum(where / times[:, 1:2], count - 1.0)
+    below = np.minimum(place.astype(np.intp), count - 2)
+    part = place - below
+    below += np.arange(0, times.shape[0] * count, count)[:, None]
+    flat = values.ravel()
+    return np.asarray((1.0 - part) * flat[below] + part * flat[below + 1])

@@ -9,11 +9,12 @@ docs/theory/replica.md.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
 
-from qmodel.queueing.replica.chain import Occupancy, full_budget_batch
+from qmodel.queueing.replica.chain import Occupancy, full_budget_batch, node_mean
 from qmodel.queueing.replica.work import Work
 from qmodel.types import FloatArray, Law, Replica
 
@@ -122,15 +123,16 @@ def _met_batch(replica: Replica, work: Work, seen: Occupancy) -> tuple[FloatArra
     The batch changes over many steps and the step time hardly: two bands of it instead of one move no percentile by
     more than 4 %, and the mean by 0.1 %.
     """
-    busy = seen.batch >= 1.0 - 1e-9
-    seen_busy = np.where(busy, seen.seen, 0.0)
-    total = seen_busy.sum(axis=1)
-    alone = float(replica.step.tau_s(1.0, work.context))
+    busy = (seen.batch >= 1.0 - 1e-9).astype(float)
     decoding = np.minimum(seen.batch, full_budget_batch(replica, work))
     tau = replica.step.tau_s(decoding, work.context)
-    share = np.where(total > 0.0, total, 1.0)
-    batch, pace = ((seen_busy * item).sum(axis=1) / share for item in (decoding, tau))
-    return np.where(total > 0.0, batch, 1.0), np.where(total > 0.0, pace, alone)
+    total, batch, pace = (node_mean(seen.seen, item) for item in (busy, busy * decoding, busy * tau))
+    some = total > 0.0
+    if some.all():
+        return batch / total, pace / total
+    share = np.where(some, total, 1.0)
+    alone = float(replica.step.tau_s(1.0, work.context))
+    return np.where(some, batch / share, 1.0), np.where(some, pace / share, alone)
 
 
 def _reach(replica: Replica, prompt: Law, rate: FloatArray, tau: FloatArray, budget: FloatArray) -> FloatArray:
@@ -141,7 +143,13 @@ def _reach(replica: Replica, prompt: Law, rate: FloatArray, tau: FloatArray, bud
     load = np.minimum(rate * first * per_token, 0.95)
     queue = rate * second * per_token / (2.0 * (1.0 - load))
     step = np.minimum(tau / np.maximum(1.0 - rate * first * delta, 0.05), tau + delta * budget)
-    return prompt.quantile(0.9995) + rate * step * first + 4.0 * np.sqrt(rate * step * second) + 5.0 * queue
+    return _long_tokens(prompt) + rate * step * first + 4.0 * np.sqrt(rate * step * second) + 5.0 * queue
+
+
+@lru_cache(maxsize=512)
+def _long_tokens(prompt: Law) -> float:
+    """A prompt that hardly one is longer than."""
+    return prompt.quantile(0.9995)
 
 
 def on_lattice(law: Law, cell: FloatArray) -> FloatArray:
@@ -201,7 +209,7 @@ def _stationary(
     ends[..., _NODES + 1 :] = _split(np.where(over > 1e-9, over, -2.0), size)
     blank = np.zeros((cases, size - 1))
     padded = np.concatenate([blank, collected[:, -1]], axis=1)
-    moved = np.lib.stride_tricks.sliding_window_view(padded, CELLS, axis=1)[:, ::-1]
+    moved = padded[:, np.arange(size - 1, -1, -1)[:, None] + tokens]
     sources[:, _NODES + 1 :] = moved
     sources[:, _NODES + 1 :, -1] += 1.0 - moved.sum(axis=2)
     balance = np.swapaxes(sources @ ends, 1, 2)

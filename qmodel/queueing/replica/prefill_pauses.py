@@ -93,7 +93,7 @@ def more_waiting(seen: Occupancy, ratio: FloatArray, slots: FloatArray) -> Occup
         ratio: variance of the number in service over the chain's, at least 1, shape (C,).
         slots: of all replicas that share one queue, shape (C,).
     """
-    rare = np.clip(seen.p_wait, 1e-15, 0.5)
+    rare = np.minimum(np.maximum(seen.p_wait, 1e-15), 0.5)
     wider = special.ndtr(special.ndtri(rare) / np.sqrt(ratio))
     p_wait = np.where(seen.p_wait > 0.0, np.maximum(seen.p_wait, wider), 0.0)
     next_free_s = seen.residence_s / (slots * np.maximum(1.0 - seen.utilisation, 1e-6))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -11,7 +12,16 @@ from qmodel.queueing.replica.percentiles import KernelLaw, wait_nodes
 from qmodel.queueing.replica.work import Work
 from qmodel.types import FloatArray, Law, Replica
 
-__all__ = ["LeftBehind", "Pace", "left_behind", "pace", "time_per_token", "time_to_token"]
+__all__ = [
+    "LeftBehind",
+    "Pace",
+    "left_behind",
+    "mean_time_per_token",
+    "mean_time_to_token",
+    "pace",
+    "time_per_token",
+    "time_to_token",
+]
 
 _MOST_FEEDBACK = 0.8  # above it the token budget, not the arrivals, sets how long steps get
 _BOUND = 2.3  # spreads of the pace between its mean and its slowest: a 99th percentile does not pass it
@@ -89,11 +99,11 @@ def pace(
     even = np.asarray(evenness)
     busy = np.minimum(rate_rps * delta * p1, 0.95)
     feedback = busy * (1.0 - even)
-    shortest = np.full_like(busy, float(replica.step.tau_s(1.0, 0.0)))
+    shortest_s, full_s = _extreme_steps_s(replica, work)
+    shortest = np.full_like(busy, shortest_s)
     # a residence is so many steps of usual length, one's own prompt, and the prefill that this prompt draws in
     token = (seen.residence_s - delta * p1 / (1.0 - feedback)) / work.steps
     # with every budget full no more sequences decode: what the chain holds beyond waits for its prefill
-    full_s = float(replica.step.tau_s(full_budget_batch(replica, work), work.context))
     token = np.maximum(np.minimum(token, np.minimum(seen.tau_mean_s, full_s) / (1.0 - busy)), shortest)
     # a router that looks at queues replaces who leaves, and a request does not see itself leave
     others = rate_rps * (1.0 - even / np.maximum(seen.mean_batch, 1.0))
@@ -123,6 +133,13 @@ def pace(
         turnover_s=seen.residence_s * max(1.0 - work.lengths.output.scv, 1e-3) / 2.0,
         paused_s=np.zeros_like(busy) + paused,
     )
+
+
+@lru_cache(maxsize=512)
+def _extreme_steps_s(replica: Replica, work: Work) -> tuple[float, float]:
+    """Step time of a request alone, and of as many as decode while every budget is full, s."""
+    full = replica.step.tau_s(full_budget_batch(replica, work), work.context)
+    return float(replica.step.tau_s(1.0, 0.0)), float(full)
 
 
 def _crowding_s(
@@ -238,6 +255,28 @@ def time_to_token(
     )
 
 
+def mean_time_per_token(run: Pace, bands: FloatArray, left: LeftBehind) -> FloatArray:
+    """The mean of the law that :func:`time_per_token` gives, s, shape (C,); 0 where there is none."""
+    kept = bands[1] > 1.0
+    weight, steps = bands[0][kept], np.maximum(bands[1][kept] - 1.0, 0.5)
+    mean = _mean_given_steps(run, steps, left)[0]
+    return np.asarray(mean @ (weight / steps) / max(float(weight.sum()), 1e-300))
+
+
+def mean_time_to_token(
+    run: Pace, bands: FloatArray, left: LeftBehind, first_mean_s: FloatArray, wait: Occupancy
+) -> FloatArray:
+    """The mean of the law that :func:`time_to_token` gives, s, shape (C,).
+
+    Args:
+        run, bands, left, wait: as there.
+        first_mean_s: mean of the prefill delay without the wait, shape (C,).
+    """
+    weight, steps, _ = bands
+    mean = _mean_given_steps(run, np.maximum(steps, 0.0), left)[0]
+    return np.asarray(np.where(steps <= 0.0, 0.0, mean) @ weight + first_mean_s + wait.p_wait * wait.wait_mean_s)
+
+
 def _given_steps(run: Pace, steps: FloatArray, left: LeftBehind) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Mean, variance and third central moment of the time of so many decode steps, shapes (C, k).
 
@@ -251,16 +290,24 @@ def _given_steps(run: Pace, steps: FloatArray, left: LeftBehind) -> tuple[FloatA
     elapsed = run.token_s[:, None] * steps
     drift = run.variance[:, None] * _kept(elapsed, run.memory_s[:, None]) * (steps / free) ** 2
     second = run.second[:, None] - run.regular[:, None] * (1.0 - _kept(elapsed, run.turnover_s[:, None]))
-    ceiling = np.maximum((run.longest_s - run.token_s)[:, None] * steps, 1e-12)  # no step is longer than a full budget
-    drawn = -np.expm1(np.log(np.maximum(feedback, 1e-12)) * np.minimum(steps, _MANY)) / free
-    extra = left.mean_s[:, None] * drawn
-    held = -ceiling * np.expm1(-extra / ceiling)
-    mean = elapsed + held + run.paused_s[:, None]
+    mean, drawn, extra, held = _mean_given_steps(run, steps, left)
     early = left.variance[:, None] * (drawn * held / np.maximum(extra, 1e-300)) ** 2
     variance = drift + second * elapsed / free**2 + early
     skewed = 2.0 * drift**2 / np.maximum(elapsed, 1e-300) + 2.0 * early**2 / np.maximum(held + np.sqrt(early), 1e-300)
     skewed += elapsed * (run.third[:, None] / free**3 + 3.0 * second**2 / free**4)
     return mean, variance, skewed
+
+
+def _mean_given_steps(
+    run: Pace, steps: FloatArray, left: LeftBehind
+) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+    """Mean of :func:`_given_steps`; prefill that one second left behind draws in, all of it, and what of it fits."""
+    feedback = run.feedback[:, None]
+    ceiling = np.maximum((run.longest_s - run.token_s)[:, None] * steps, 1e-12)  # no step is longer than a full budget
+    drawn = -np.expm1(np.log(np.maximum(feedback, 1e-12)) * np.minimum(steps, _MANY)) / (1.0 - feedback)
+    extra = left.mean_s[:, None] * drawn
+    held = -ceiling * np.expm1(-extra / ceiling)
+    return run.token_s[:, None] * steps + held + run.paused_s[:, None], drawn, extra, held
 
 
 def _kept(elapsed: FloatArray, memory_s: FloatArray) -> FloatArray:
@@ -273,5 +320,5 @@ def _kernels(
     weight: FloatArray, centre: FloatArray, variance: FloatArray, third: FloatArray, plain: int | None = None
 ) -> KernelLaw:
     spread = np.sqrt(np.maximum(variance, (1e-6 * centre) ** 2 + 1e-18))
-    skew = np.clip(third / spread**3, 1e-3, 4.0)
+    skew = np.minimum(np.maximum(third / spread**3, 1e-3), 4.0)
     return KernelLaw(weight=weight, centre_s=centre, spread_s=spread, skew=skew, plain=plain)

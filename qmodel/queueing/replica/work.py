@@ -8,9 +8,9 @@ from functools import lru_cache
 
 import numpy as np
 
-from qmodel.types import FloatArray, Lengths, Replica, RequestClass, Stream, mix_lengths
+from qmodel.types import FloatArray, Law, Lengths, Replica, RequestClass, Stream, mix_lengths
 
-__all__ = ["ClassWork", "Work", "bands", "pooled_work"]
+__all__ = ["ClassWork", "Work", "bands", "law_bands", "pooled_work"]
 
 _BANDS = 32  # output bands per class; more than 24 moves no percentile by a tenth of a per cent
 
@@ -110,10 +110,10 @@ def _pooled_work(replica: Replica, parts: tuple[tuple[str, float, Lengths, int],
     members = tuple(_class_work(replica, item, float(share)) for item, share in zip(classes, shares, strict=True))
     lengths = mix_lengths([item.lengths for item in classes], shares.tolist())
     chunks = float(sum(item.share * item.chunks for item in members))
+    grown = [_grown(replica, item.lengths) for item in classes]
     held, variance = _held(replica, lengths)
-    weight, prompt, output = _joint_atoms(members)
-    grown = prompt + output * (1.0 if replica.admission == "no_evict" else 0.5)
-    area = (replica.kv_slope * grown + replica.kv_fixed_tokens) * output
+    sums = np.stack([item.sums for item in grown])
+    mixed = shares @ sums
     return Work(
         rate_rps=float(rates.sum()),
         classes=members,
@@ -123,9 +123,9 @@ def _pooled_work(replica: Replica, parts: tuple[tuple[str, float, Lengths, int],
         context=lengths.mean_context,
         held=held,
         held_variance=variance,
-        held_skew=_held_skew(replica, weight, prompt, output),
-        longest=max(_longest(replica, *_joint_atoms([item])) for item in members if item.share > 0),
-        memory_time=(float(weight @ area), float(weight @ area**2), float(weight @ area**3)),
+        held_skew=_held_skew(*mixed[:4].tolist()),
+        longest=max(item.longest for item, share in zip(grown, shares.tolist(), strict=True) if share > 0),
+        memory_time=(float(mixed[4]), float(mixed[5]), float(mixed[6])),
     )
 
 
@@ -150,6 +150,14 @@ def bands(values: FloatArray, weights: FloatArray, count: int = _BANDS) -> Float
     return np.stack([mass, mean, second])
 
 
+@lru_cache(maxsize=1024)
+def law_bands(law: Law, count: int = _BANDS) -> FloatArray:
+    """The bands of a law, not to be written to; every replica that serves a class asks for the same."""
+    found = bands(law.values, law.weights, count)
+    found.setflags(write=False)
+    return found
+
+
 def _class_work(replica: Replica, item: Stream, share: float) -> ClassWork:
     prompt, output, reasoning = item.lengths.prompt, item.lengths.output, item.lengths.reasoning
     chunks = float(prompt.weights @ np.ceil(np.maximum(prompt.values, 1.0) / replica.max_batched_tokens))
@@ -158,8 +166,8 @@ def _class_work(replica: Replica, item: Stream, share: float) -> ClassWork:
         share=share,
         lengths=item.lengths,
         chunks=chunks,
-        output_bands=bands(output.values, output.weights),
-        reasoning_bands=None if reasoning is None else bands(reasoning.values, reasoning.weights),
+        output_bands=law_bands(output),
+        reasoning_bands=None if reasoning is None else law_bands(reasoning),
         priority=item.priority,
     )
 
@@ -178,35 +186,50 @@ def _held(replica: Replica, lengths: Lengths) -> tuple[float, float]:
     return replica.kv_slope * first + replica.kv_fixed_tokens, replica.kv_slope**2 * variance
 
 
-def _held_skew(replica: Replica, weight: FloatArray, prompt: FloatArray, output: FloatArray) -> float:
-    """Skewness of the tokens of a resident sequence at one of its steps; the same in tokens of context and of pool."""
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Grown:
+    """What the lengths of one class make of a replica's memory; a mix weighs the sums by the classes' shares.
+
+    Attributes:
+        sums: E[N], three raw moments of the tokens of a resident sequence times E[N], and three moments of a request's
+            tokens held times steps held, shape (7,).
+        longest: pool tokens that one request in a hundred exceeds when it ends.
+    """
+
+    sums: FloatArray
+    longest: float
+
+
+@lru_cache(maxsize=1024)
+def _grown(replica: Replica, lengths: Lengths) -> _Grown:
+    """From bands of prompt and output, which are independent within a class."""
+    prompts, outputs = law_bands(lengths.prompt, 24), law_bands(lengths.output, 64)
+    weight = np.multiply.outer(prompts[0], outputs[0]).ravel()
+    prompt, output = np.repeat(prompts[1], outputs.shape[1]), np.tile(outputs[1], prompts.shape[1])
     total = prompt + output
     if replica.admission == "no_evict":
-        raw = [weight @ (output * total**power) for power in (1.0, 2.0, 3.0)]
+        raw = [output * total**power for power in (1.0, 2.0, 3.0)]
     else:
-        raw = [weight @ (total**power - prompt**power) / power for power in (2.0, 3.0, 4.0)]
-    first, second, third = (float(item / (weight @ output)) for item in raw)
+        raw = [(total**power - prompt**power) / power for power in (2.0, 3.0, 4.0)]
+    grown = prompt + output * (1.0 if replica.admission == "no_evict" else 0.5)
+    area = (replica.kv_slope * grown + replica.kv_fixed_tokens) * output
+    return _Grown(
+        sums=np.stack([output, *raw, area, area**2, area**3]) @ weight, longest=_longest(replica, weight, total)
+    )
+
+
+def _held_skew(steps: float, first: float, second: float, third: float) -> float:
+    """Skewness of the tokens of a resident sequence at one of its steps, from raw moments times ``steps``; the same in
+    tokens of context and of pool."""
+    first, second, third = first / steps, second / steps, third / steps
     variance = second - first**2
     if variance <= 1e-9 * first**2:
         return 0.0
     return float((third - 3.0 * first * second + 2.0 * first**3) / variance**1.5)
 
 
-def _joint_atoms(members: Sequence[ClassWork]) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Weights, prompts and outputs of a request of any class, prompt and output independent within a class."""
-    weights, prompts, outputs = [], [], []
-    for item in members:
-        prompt = bands(item.lengths.prompt.values, item.lengths.prompt.weights, 24)
-        output = bands(item.lengths.output.values, item.lengths.output.weights, 64)
-        weights.append(item.share * np.multiply.outer(prompt[0], output[0]).ravel())
-        prompts.append(np.repeat(prompt[1], output.shape[1]))
-        outputs.append(np.tile(output[1], prompt.shape[1]))
-    return np.concatenate(weights), np.concatenate(prompts), np.concatenate(outputs)
-
-
-def _longest(replica: Replica, weight: FloatArray, prompt: FloatArray, output: FloatArray) -> float:
+def _longest(replica: Replica, weight: FloatArray, total: FloatArray) -> float:
     """Pool tokens at the end of a request that one in a hundred exceeds."""
-    total = prompt + output
     order = np.argsort(total)
     index = int(np.searchsorted(np.cumsum(weight[order]), 0.99 * weight.sum()))
     return replica.kv_slope * float(total[order][min(index, total.size - 1)]) + replica.kv_fixed_tokens

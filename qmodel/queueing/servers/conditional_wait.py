@@ -33,7 +33,8 @@ def conditional_wait_scv(rho: npt.ArrayLike, nu: npt.ArrayLike, heavy: npt.Array
     """
     load, spread, h, weight = (np.asarray(item, dtype=float) for item in (rho, nu, heavy, g))
     between = 1.149 * (h - 1.0) / (1.0 + 0.137 * np.abs(h - 1.0)) * weight * (1.0 - weight)
-    return np.asarray(np.clip(1.0 + (1.0 - load) * (spread - 2.0) * weight + between, *_SCV_RANGE))
+    scv = 1.0 + (1.0 - load) * (spread - 2.0) * weight + between
+    return np.asarray(np.minimum(np.maximum(scv, _SCV_RANGE[0]), _SCV_RANGE[1]))
 
 
 def conditional_wait_sf(
@@ -53,10 +54,15 @@ def conditional_wait_sf(
     """
     time, unit, spread, cube = _broadcast(t, mean, scv, third)
     x = time / unit
+    regular = spread < 1.0
+    if not regular.all():
+        light, light_rate, heavy_rate = _branches(spread, cube)
+        mixed = light * np.exp(-light_rate * x) + (1.0 - light) * np.exp(-heavy_rate * x)
+        if not regular.any():
+            return np.asarray(mixed)
     shape = 1.0 / np.minimum(spread, 1.0)
-    light, light_rate, heavy_rate = _branches(spread, cube)
-    mixed = light * np.exp(-light_rate * x) + (1.0 - light) * np.exp(-heavy_rate * x)
-    return np.asarray(np.where(spread < 1.0, special.gammaincc(shape, shape * x), mixed))
+    gamma = special.gammaincc(shape, shape * x)
+    return np.asarray(gamma if regular.all() else np.where(regular, gamma, mixed))
 
 
 def conditional_wait_quantile(
@@ -75,10 +81,15 @@ def conditional_wait_quantile(
         2.995732
     """
     tail, unit, spread, cube = _broadcast(p_tail, mean, scv, third)
-    tail = np.clip(tail, 1e-300, 1.0)
+    tail = np.minimum(np.maximum(tail, 1e-300), 1.0)
+    regular = spread < 1.0
+    if not regular.all():
+        mixed = _mixed_quantile(tail, *_branches(spread, cube))
+        if not regular.any():
+            return np.asarray(unit * mixed)
     shape = 1.0 / np.minimum(spread, 1.0)
-    regular = special.gammainccinv(shape, tail) / shape
-    return np.asarray(unit * np.where(spread < 1.0, regular, _mixed_quantile(tail, *_branches(spread, cube))))
+    gamma = special.gammainccinv(shape, tail) / shape
+    return np.asarray(unit * (gamma if regular.all() else np.where(regular, gamma, mixed)))
 
 
 def wait_quantile(
