@@ -164,7 +164,8 @@ INTRODUCTION = [
     "Errors are per cent of the measured value: median, mean and 90th percentile of the absolute error, and the median",
     "signed error (bias). Rows, sources and licences: `tests/data/perf/README.md`.",
     "",
-    "Plans for recorded traffic against a replay of it: [accuracy-traces](accuracy-traces.md).",
+    "Plans for recorded traffic against a replay of it: [accuracy-traces](accuracy-traces.md). Queueing models against",
+    "exact solutions and simulations: [accuracy-queues](accuracy-queues.md).",
     "",
 ]
 

@@ -87,7 +87,7 @@ def size_lines() -> Iterator[str]:
         exponent = np.polyfit(np.log(sizes), np.log(spent), 1)[0]
         times = ", ".join(f"{size}: {1e3 * spent_s:.0f} ms" for size, spent_s in zip(sizes, spent, strict=True))
         yield f"{what} {times}; exponent {exponent:.2f}"
-    _, spent_s = timed(qm.load_scenario(grid(20, 20)))
+    _, spent_s, *_ = timed(qm.load_scenario(grid(20, 20)))
     yield f"20 models, 20 GPU types: {1e3 * spent_s:.0f} ms"
 
 
