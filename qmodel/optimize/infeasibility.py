@@ -103,8 +103,10 @@ def _nothing_fits(model: str, refused: Sequence[RefusedCandidate], limits: Limit
 
 
 def _nearness(item: RefusedCandidate) -> tuple[int, int, int]:
-    """Order of refusals: what only lacks stock, few stages first; then what lacks memory, the widest first."""
+    """Order of refusals: what fits but for a limit, the fewest GPUs first; what lacks stock; what lacks memory."""
     layout = item.refusal.layout
+    if item.limited_by:
+        return 0, layout.pp, layout.gpus
     if item.refusal.kind == "gpus":
         return 0, layout.pp, -layout.gpus
     return (1 if item.refusal.kind == "memory" else 2), 0, -layout.gpus
