@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from qmodel.candidates.enumeration import Candidate
+from qmodel.candidates.enumeration import Candidate, CountedPool
 from qmodel.candidates.frontiers import feasible_at, frontier, least_counts, optimistic_loads
 from qmodel.candidates.mixed_pools import Blend, SharedPool, shared_pools
 from qmodel.candidates.open_pools import OpenPool, cheapest_alone_usd, least_rate_usd
@@ -23,30 +23,16 @@ _NO_LOAD = 1e-6  # of the largest stable load: only the hardware speaks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Column:
+class Column(CountedPool):
     """A pool with its count and what it carries.
 
     Attributes:
-        candidate: the pool without its count.
-        replicas: its count, without those that are there to be lost.
         shares: share of each class's demand carried with every target met, at most 1.
         upper: the same just beyond the frontier; optimistic, for the bound.
     """
 
-    candidate: Candidate
-    replicas: int
     shares: Mapping[str, float]
     upper: Mapping[str, float]
-
-    @property
-    def cost_usd_per_hour(self) -> float:
-        """Of the whole pool."""
-        return self.candidate.pool_cost(self.replicas)
-
-    @property
-    def gpus(self) -> int:
-        """GPUs that the whole pool keeps from others."""
-        return self.candidate.pool_gpus(self.replicas)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

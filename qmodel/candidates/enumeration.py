@@ -9,7 +9,15 @@ from qmodel.perf import layouts
 from qmodel.problem import GpuOption, Instance, Price, at_confidence, replica_of
 from qmodel.types import Holding, Layout, Limits, MeasuredCapacity, Refusal, Replica, Router
 
-__all__ = ["Candidate", "CandidateSet", "MeasuredCandidate", "PoolKind", "RefusedCandidate", "enumerate_candidates"]
+__all__ = [
+    "CountedPool",
+    "Candidate",
+    "CandidateSet",
+    "MeasuredCandidate",
+    "PoolKind",
+    "RefusedCandidate",
+    "enumerate_candidates",
+]
 
 _MOST_REPLICAS = 100_000  # a fleet beyond this is a mistake in the scenario's units
 
@@ -93,6 +101,29 @@ class MeasuredCandidate(PoolKind):
     def adds_up(self) -> bool:
         """Whether n replicas carry n times what one does; measured capacities are taken so."""
         return True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class CountedPool:
+    """A pool with its count.
+
+    Attributes:
+        candidate: the pool without its count.
+        replicas: its count, without those that are there to be lost.
+    """
+
+    candidate: Candidate
+    replicas: int
+
+    @property
+    def cost_usd_per_hour(self) -> float:
+        """Of the whole pool."""
+        return self.candidate.pool_cost(self.replicas)
+
+    @property
+    def gpus(self) -> int:
+        """GPUs that the whole pool keeps from others."""
+        return self.candidate.pool_gpus(self.replicas)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from qmodel.candidates.enumeration import Candidate
+from qmodel.candidates.enumeration import Candidate, CountedPool
 from qmodel.candidates.fans import Fan, corners
 from qmodel.candidates.frontiers import frontier, frontier_between
 from qmodel.types import FloatArray, IntArray, RequestClass
@@ -20,7 +20,7 @@ _MOST_FOR_CORNERS = 4  # classes; beyond, corners are too many to help
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Blend:
+class Blend(CountedPool):
     """A pool with its count, and points between which any mix may be chosen.
 
     Attributes:
@@ -28,20 +28,8 @@ class Blend:
         names: of the classes.
     """
 
-    candidate: Candidate
-    replicas: int
     points: FloatArray
     names: tuple[str, ...]
-
-    @property
-    def cost_usd_per_hour(self) -> float:
-        """Of the whole pool."""
-        return self.candidate.pool_cost(self.replicas)
-
-    @property
-    def gpus(self) -> int:
-        """GPUs that the whole pool keeps from others."""
-        return self.candidate.pool_gpus(self.replicas)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

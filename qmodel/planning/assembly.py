@@ -4,47 +4,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from qmodel.candidates import Candidate, Column, feasible_at, least_counts
-from qmodel.planning.measured_pools import PlannedMeasured, carried_by
+from qmodel.planning.measured_pools import carried_by
+from qmodel.planning.planned_pools import PlannedKind, PlannedMeasured, PlannedPool
 from qmodel.problem import Instance
 from qmodel.types import Fleet, Holding, Limits, Path, Pool, RequestClass
 
-__all__ = ["PlannedPool", "assemble", "cost_of", "grown_for", "pools_of"]
+__all__ = ["assemble", "cost_of", "grown_for", "pools_of"]
 
 _MOST_NAMED = 4  # classes in the name of a pool; with more it has that of its model
 _MOST_REPAIRS = 20  # replicas one pool may grow by before the columns must have been wrong
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class PlannedPool:
-    """A pool with the classes it serves and the share of each.
-
-    Attributes:
-        replicas: that serve; the fleet has those that may be lost beside them.
-        shares: share of each class's demand, by class name, in (0, 1].
-    """
-
-    candidate: Candidate
-    replicas: int
-    classes: tuple[RequestClass, ...]
-    shares: tuple[float, ...]
-
-    @property
-    def holding(self) -> Holding:
-        """The pool as limits see it."""
-        return self.candidate.holding(self.replicas)
-
-    @property
-    def cost_usd_per_hour(self) -> float:
-        """Of the GPUs that serve and those to spare; what stands idle beside them in a node is not counted."""
-        return self.candidate.price.usd_per_gpu_hour * self.holding.replica_gpus * self.holding.replicas
-
-
-def cost_of(pools: Sequence[PlannedPool | PlannedMeasured], limits: Limits) -> float:
+def cost_of(pools: Sequence[PlannedKind], limits: Limits) -> float:
     """Cost of a fleet of pools, USD/h, with what stands idle in nodes that are paid whole."""
     return sum(item.cost_usd_per_hour for item in pools) + limits.idle_usd_per_hour([item.holding for item in pools])
 
@@ -110,7 +86,7 @@ def _pool(instance: Instance, members: Sequence[tuple[Column, int]], carried: Ma
     )
 
 
-def assemble(pools: Sequence[PlannedPool | PlannedMeasured]) -> Fleet:
+def assemble(pools: Sequence[PlannedKind]) -> Fleet:
     """The fleet of planned pools, with readable pool names and routing by class."""
     fleet_pools: dict[str, Pool] = {}
     routing: dict[str, list[Path]] = {}
@@ -153,7 +129,7 @@ def grown_for(
         if count == 0:
             return None
         grown.append(replace(item, candidate=candidate, replicas=count))
-    whole: list[PlannedPool | PlannedMeasured] = [*grown, *beside]
+    whole: list[PlannedKind] = [*grown, *beside]
     cost = cost_of(whole, limits)
     beyond = limits.budget_usd_per_hour is not None and cost > limits.budget_usd_per_hour
     return None if beyond or limits.broken([item.holding for item in whole]) else cost
@@ -195,7 +171,7 @@ def _meets(candidate: Candidate, classes: Sequence[RequestClass], count: int) ->
     return bool(feasible_at([candidate], classes, np.array([count]), np.array([1.0]))[0] <= 1.0)
 
 
-def _name(item: PlannedPool | PlannedMeasured, taken: dict[str, Pool]) -> str:
+def _name(item: PlannedKind, taken: dict[str, Pool]) -> str:
     names = sorted(request_class.name for request_class in item.classes)
     base = "-".join(names) if len(names) <= _MOST_NAMED else item.candidate.model
     base = re.sub(r"[^A-Za-z0-9_-]+", "-", f"{base}-{item.candidate.gpu}-{item.candidate.layout}")

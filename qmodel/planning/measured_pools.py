@@ -3,44 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import ceil
 
-from qmodel.candidates import CandidateSet, MeasuredCandidate
+from qmodel.candidates import CandidateSet
 from qmodel.optimize import OpenChoice
+from qmodel.planning.planned_pools import PlannedMeasured
 from qmodel.planning.plans import Alternative
 from qmodel.problem import Instance
-from qmodel.types import Holding, RequestClass
 
-__all__ = ["PlannedMeasured", "carried_by", "measured_alternatives", "measured_pools_of"]
+__all__ = ["carried_by", "measured_alternatives", "measured_pools_of"]
 
 _ROUNDING = 1e-6  # of a replica
 _NAMED = 3  # classes named before the others are counted
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class PlannedMeasured:
-    """A pool of measured capacity with the classes it serves and the share of each.
-
-    Attributes:
-        replicas: that serve; those to spare come on top.
-        shares: share of each class's demand, by class name, in (0, 1].
-    """
-
-    candidate: MeasuredCandidate
-    replicas: int
-    classes: tuple[RequestClass, ...]
-    shares: tuple[float, ...]
-
-    @property
-    def holding(self) -> Holding:
-        """The pool as limits see it."""
-        return self.candidate.holding(self.replicas)
-
-    @property
-    def cost_usd_per_hour(self) -> float:
-        """Of the GPUs that serve and those to spare; what stands idle beside them in a node is not counted."""
-        return self.candidate.price.usd_per_gpu_hour * self.holding.replica_gpus * self.holding.replicas
 
 
 def measured_pools_of(instance: Instance, chosen: Sequence[OpenChoice]) -> list[PlannedMeasured]:

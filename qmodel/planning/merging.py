@@ -8,8 +8,8 @@ from itertools import combinations
 import numpy as np
 
 from qmodel.candidates import Candidate, least_counts, optimistic_loads
-from qmodel.planning.assembly import PlannedPool, cost_of
-from qmodel.planning.measured_pools import PlannedMeasured
+from qmodel.planning.assembly import cost_of
+from qmodel.planning.planned_pools import PlannedKind, PlannedPool
 from qmodel.types import Limits, RequestClass
 
 __all__ = ["merged"]
@@ -18,9 +18,7 @@ _SAME = 1e-9  # relative; a saving below this is rounding
 _MOST_TRIED = 6  # candidates tried for one pair, cheapest by their optimistic load first
 
 
-def merged(
-    pools: Sequence[PlannedPool | PlannedMeasured], candidates: Sequence[Candidate], limits: Limits
-) -> list[PlannedPool | PlannedMeasured]:
+def merged(pools: Sequence[PlannedKind], candidates: Sequence[Candidate], limits: Limits) -> list[PlannedKind]:
     """The same demand in fewer pools, as long as joining two of them saves money or costs nothing.
 
     Columns mix classes in proportion to their demand only; two pools that carry different shares of the same
@@ -39,7 +37,7 @@ def merged(
 
 
 def _best_joining(
-    pools: Sequence[PlannedPool | PlannedMeasured], candidates: Sequence[Candidate], limits: Limits
+    pools: Sequence[PlannedKind], candidates: Sequence[Candidate], limits: Limits
 ) -> tuple[PlannedPool, PlannedPool, PlannedPool] | None:
     best, saving, paid = None, -_SAME, cost_of(pools, limits)
     for first, second in combinations([item for item in pools if isinstance(item, PlannedPool)], 2):
@@ -66,7 +64,7 @@ def _joined(
     second: PlannedPool,
     candidates: Sequence[Candidate],
     limits: Limits,
-    others: Sequence[PlannedPool | PlannedMeasured],
+    others: Sequence[PlannedKind],
 ) -> PlannedPool | None:
     """The cheapest pool within the limits that carries what both carry, None where each would cost more."""
     paid_usd_per_hour = sum(item.candidate.pool_cost(item.replicas) for item in (first, second))

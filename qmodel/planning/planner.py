@@ -11,9 +11,10 @@ import numpy as np
 from qmodel.candidates import CandidateSet, ColumnSet, columns_for_model, enumerate_candidates, open_pools_of
 from qmodel.evaluation import Evaluation, evaluate_fleet
 from qmodel.optimize import Choice, Diagnosis, SolverOptions, check_solver, choose, diagnose
-from qmodel.planning.assembly import PlannedPool, assemble, grown_for, pools_of
-from qmodel.planning.measured_pools import PlannedMeasured, measured_alternatives, measured_pools_of
+from qmodel.planning.assembly import assemble, grown_for, pools_of
+from qmodel.planning.measured_pools import measured_alternatives, measured_pools_of
 from qmodel.planning.merging import merged
+from qmodel.planning.planned_pools import PlannedKind, PlannedMeasured, PlannedPool
 from qmodel.planning.plans import Plan, PriceRow, Status, Termination, Why
 from qmodel.planning.progress import Cancel, OnProgress, Progress
 from qmodel.planning.rationale import reasons
@@ -26,7 +27,6 @@ __all__ = ["plan_instance"]
 
 _ROUNDING = 1e-6  # of a cost
 _LEAST_TIME_S = 0.05  # a second integer program gets at least this
-AnyPool = PlannedPool | PlannedMeasured
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -192,7 +192,7 @@ def _planned(search: _Search, choice: Choice) -> Plan:
     return plan
 
 
-def _reasons(search: _Search, choice: Choice, pools: Sequence[AnyPool], result: Evaluation) -> Why:
+def _reasons(search: _Search, choice: Choice, pools: Sequence[PlannedKind], result: Evaluation) -> Why:
     predicted = [item for item in pools if isinstance(item, PlannedPool)]
     measured = [item for item in pools if isinstance(item, PlannedMeasured)]
     tight = _tight(search, choice, result)
@@ -306,7 +306,7 @@ def _price_rows(choice: Choice, limits: Limits) -> tuple[PriceRow, ...]:
     )
 
 
-def _cost_at_p90(instance: Instance, pools: Sequence[AnyPool], cost: float) -> float | None:
+def _cost_at_p90(instance: Instance, pools: Sequence[PlannedKind], cost: float) -> float | None:
     """Cost of the pools grown until they hold every target at the upper band; None where the limits forbid that.
 
     Measured capacities have no band.

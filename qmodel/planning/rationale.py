@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from qmodel.candidates import CandidateSet, ColumnSet, RefusedCandidate
-from qmodel.planning.assembly import PlannedPool
+from qmodel.planning.planned_pools import PlannedPool
 from qmodel.planning.plans import Alternative, Why
 from qmodel.types import PoolRow, RequestClass
 

@@ -183,7 +183,6 @@ class _Binder:
             node=node,
             fabric=fabric,
             topology=topology,
-            max_count=spec.max_count,
             price=price,
             engine=engine,
         )
@@ -204,7 +203,6 @@ class _Binder:
             node=None,
             fabric=None,
             topology=None,
-            max_count=spec.max_count,
             price=price,
             engine=self._engine(name, gpu_known=False),
         )

@@ -47,7 +47,6 @@ class GpuOption:
         name: the name the scenario uses.
         gpu: catalog record; None where only profiles describe it.
         node, fabric, topology: how its GPUs are joined; None where only profiles describe it.
-        max_count: GPUs in stock; None: no limit.
         engine: engine settings on this GPU.
     """
 
@@ -56,7 +55,6 @@ class GpuOption:
     node: Node | None
     fabric: Fabric | None
     topology: Topology | None
-    max_count: int | None
     price: Price
     engine: Engine
 

@@ -8,8 +8,8 @@ import numpy as np
 
 import qmodel as qm
 from qmodel.candidates import enumerate_candidates, feasible_at, least_counts
-from qmodel.planning.assembly import PlannedPool
 from qmodel.planning.merging import merged
+from qmodel.planning.planned_pools import PlannedPool
 from qmodel.problem import bind
 from tests.optimize.pieces import stock_of
 

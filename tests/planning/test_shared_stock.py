@@ -68,7 +68,7 @@ def brute_force(instance: Instance) -> float:
     """Least cost of all fleets with up to MOST replicas of each candidate, infinite where none is in stock."""
     found = enumerate_candidates(instance)
     gpus = list(instance.gpus)
-    stock = [instance.gpus[gpu].max_count or 10**6 for gpu in gpus]
+    stock = [instance.limits.of(gpu).max_count or 10**6 for gpu in gpus]
     prices = np.array([instance.gpus[gpu].price.usd_per_gpu_hour for gpu in gpus])
     states = {(0, 0)}
     for item in instance.classes.values():

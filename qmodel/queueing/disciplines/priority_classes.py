@@ -12,7 +12,7 @@ import numpy.typing as npt
 from qmodel.queueing.disciplines.preemptive_resume import preemptive_waits
 from qmodel.queueing.disciplines.priority_waits import ClassLoads, non_preemptive_waits
 from qmodel.queueing.disciplines.residual_mixture import first_free_ratio
-from qmodel.queueing.servers.conditional_wait import wait_quantile
+from qmodel.queueing.servers.conditional_wait import class_wait_quantile
 from qmodel.queueing.servers.erlang import MAX_SERVERS
 from qmodel.queueing.servers.service_time import Moments, Service, ServiceLaw
 from qmodel.types.fleets import Overload
@@ -71,12 +71,7 @@ class PriorityResult:
         Raises:
             ValueError: if the level is outside (0, 1).
         """
-        if not 0.0 < p < 1.0:
-            raise ValueError(f"p must be between 0 and 1, e.g. 0.95 (got {p!r})")
-        waits = self.stable & (self.p_delayed > 0.0)
-        mean = np.where(waits, self.mean_wait_s, 1.0) / np.where(waits, self.p_delayed, 1.0)
-        wait = wait_quantile(p, self.p_delayed, np.maximum(mean, 1e-300), self.delayed_scv)
-        return np.asarray(np.where(self.stable, wait, np.inf))
+        return class_wait_quantile(p, self.stable, self.p_delayed, self.mean_wait_s, self.delayed_scv)
 
 
 def priority(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from qmodel.queueing.servers.conditional_wait import wait_quantile
+from qmodel.queueing.servers.conditional_wait import class_wait_quantile
 from qmodel.queueing.servers.erlang import delay_probability
 from qmodel.queueing.servers.multiserver import QueueResult, mgc
 from qmodel.queueing.servers.service_time import Moments, Service, ServiceLaw
@@ -63,12 +63,7 @@ class ReservedResult:
         Raises:
             ValueError: if the level is outside (0, 1).
         """
-        if not 0.0 < p < 1.0:
-            raise ValueError(f"p must be between 0 and 1, e.g. 0.95 (got {p!r})")
-        waits = self.stable & (self.p_wait > 0.0)
-        mean = np.where(waits, self.mean_wait_s, 1.0) / np.where(waits, self.p_wait, 1.0)
-        wait = wait_quantile(p, self.p_wait, np.maximum(mean, 1e-300), self.delayed_scv, self.delayed_third)
-        return np.asarray(np.where(self.stable, wait, np.inf))
+        return class_wait_quantile(p, self.stable, self.p_wait, self.mean_wait_s, self.delayed_scv, self.delayed_third)
 
 
 def reserved(

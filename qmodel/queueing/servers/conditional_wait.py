@@ -92,6 +92,39 @@ def conditional_wait_quantile(
     return np.asarray(unit * (gamma if regular.all() else np.where(regular, gamma, mixed)))
 
 
+def class_wait_quantile(
+    p: float,
+    stable: npt.NDArray[np.bool_],
+    p_delayed: FloatArray,
+    mean_wait_s: FloatArray,
+    scv: FloatArray,
+    third: FloatArray | None = None,
+) -> FloatArray:
+    """Quantile of the wait of each class, in the common shape; infinite where a class is not stable.
+
+    Args:
+        p: level in (0, 1).
+        stable: which classes have a steady state.
+        p_delayed: probability of waiting.
+        mean_wait_s: mean wait of all, s.
+        scv, third: shape of the wait of those that wait, as :func:`wait_quantile` takes it.
+
+    Raises:
+        ValueError: if the level is outside (0, 1).
+
+    Example:
+        >>> one = np.ones(1)
+        >>> class_wait_quantile(0.5, one > 0.0, one, 2.0 * one, one).round(3).tolist()
+        [1.386]
+    """
+    if not 0.0 < p < 1.0:
+        raise ValueError(f"p must be between 0 and 1, e.g. 0.95 (got {p!r})")
+    waits = stable & (p_delayed > 0.0)
+    mean = np.where(waits, mean_wait_s, 1.0) / np.where(waits, p_delayed, 1.0)
+    wait = wait_quantile(p, p_delayed, np.maximum(mean, 1e-300), scv, third)
+    return np.asarray(np.where(stable, wait, np.inf))
+
+
 def wait_quantile(
     p: npt.ArrayLike,
     p_wait: npt.ArrayLike,

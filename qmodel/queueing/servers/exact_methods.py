@@ -16,7 +16,6 @@ from qmodel.queueing.servers.service_time import Moments, ServiceLaw
 __all__ = ["ExactMethod", "WaitLaw", "exact_wait"]
 
 ExactMethod = Literal["exact", "qbd"]
-_SAME_NU = 1e-9
 
 
 class WaitLaw(Protocol):
