@@ -64,9 +64,10 @@ class _Line:
     def update(self, report: Progress) -> None:
         from rich.markup import escape
 
-        self._text = f"{self._doing}: {_words(report)}"
-        if self._status is not None:
-            self._status.update(escape(self._text))
+        with self._lock:
+            self._text = f"{self._doing}: {_words(report)}"
+            if self._status is not None:
+                self._status.update(escape(self._text))
 
     def stop(self) -> None:
         with self._lock:
