@@ -21,6 +21,8 @@ from qmodel.errors import Problem, ScenarioError
 
 if TYPE_CHECKING:
     from qmodel.comparison import Comparison
+    from qmodel.optimize import SolverOptions
+    from qmodel.planning import Plan
 
 __all__ = ["compare_command"]
 
@@ -39,6 +41,13 @@ def compare_command(
     comparison: Annotated[
         str | None, typer.Option(metavar="NAME", help="The columns of this entry of 'comparisons:' in the file.")
     ] = None,
+    pareto: Annotated[
+        str | None,
+        typer.Option(
+            metavar="CLASS.TARGET", help="Columns along the front of cost against this target, such as chat.ttft_p95_s."
+        ),
+    ] = None,
+    points: Annotated[int, typer.Option(metavar="N", min=2, max=100, help="Most columns of the front.")] = 8,
     set_: options.Set = None,
     catalog: options.CatalogFiles = None,
     out: Annotated[
@@ -62,9 +71,12 @@ def compare_command(
 
     check_target(out, None, format_, ("metrics",))
     choice = solver_options(solver, mip_gap, time_limit)
-    columns = _columns(
-        files, Selection(apply=tuple(apply or ()), variants=variants, comparison=comparison), set_, catalog
-    )
+    selection = Selection(apply=tuple(apply or ()), variants=variants, comparison=comparison)
+    if pareto is not None:
+        front = _front(files, selection, pareto, points, set_, catalog, choice)
+        _deliver(qmodel.compare(front), format_, out)
+        return DONE if all(plan.fleet is not None for plan in front.values()) else INFEASIBLE
+    columns = _columns(files, selection, set_, catalog)
     plans = {}
     for column in columns:
         if column.variants is None:
@@ -74,6 +86,38 @@ def compare_command(
             plans[column.name] = planned(scenario, choice, doing=f"planning {column.name}")
     _deliver(qmodel.compare(plans), format_, out)
     return INFEASIBLE if require_slo and any(plan_code(plan, True) != DONE for plan in plans.values()) else DONE
+
+
+def _front(
+    files: Sequence[Path],
+    selection: Selection,
+    pareto: str,
+    points: int,
+    settings: Sequence[str] | None,
+    catalog: Sequence[Path] | None,
+    solver: SolverOptions,
+) -> dict[str, Plan]:
+    """The plans of a front.
+
+    Raises:
+        ScenarioError: for a target that the file does not have, more than one file, or columns of another kind.
+    """
+    import qmodel
+    from qmodel.cli.progress import progress_line
+
+    if len(files) > 1 or selection.given:
+        what = "--pareto makes the columns itself; give it one scenario, without --apply, --variants or --comparison"
+        raise ScenarioError([Problem(what=what, file="<command line>")])
+    scenario = open_scenario(files[0], apply=None, settings=settings, catalog=catalog)
+    cls, _, target = pareto.partition(".")  # names of classes have no dots
+    if cls not in scenario.classes:
+        hint = f"write <class>.<target>, the class one of {', '.join(scenario.classes)}"
+        raise ScenarioError([Problem(what=f"--pareto {pareto}: no class '{cls}'", file=str(files[0]), hint=hint)])
+    try:
+        with progress_line(f"planning the front of {pareto}") as report:
+            return qmodel.pareto(scenario, cls, target, points=points, solver=solver, on_progress=report)
+    except ValueError as error:
+        raise ScenarioError([Problem(what=f"--pareto: {error}", file="<command line>")]) from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

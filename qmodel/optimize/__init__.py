@@ -4,6 +4,18 @@ from qmodel.optimize.choice import Choice, ShadowPrice, choose
 from qmodel.optimize.infeasibility import diagnose
 from qmodel.optimize.limit_diagnosis import Diagnosis
 from qmodel.optimize.open_pools import OpenChoice
+from qmodel.optimize.served import Served, most_served
 from qmodel.optimize.solvers import SolverOptions, check_solver
 
-__all__ = ["Choice", "Diagnosis", "OpenChoice", "ShadowPrice", "SolverOptions", "check_solver", "choose", "diagnose"]
+__all__ = [
+    "Choice",
+    "Diagnosis",
+    "OpenChoice",
+    "Served",
+    "ShadowPrice",
+    "SolverOptions",
+    "check_solver",
+    "choose",
+    "diagnose",
+    "most_served",
+]

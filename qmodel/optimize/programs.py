@@ -40,15 +40,19 @@ class Program:
     senses: tuple[Sense, ...]
     rhs: FloatArray
 
-    def below(self, cost: float) -> Program:
-        """The same with one row more: no dearer than ``cost``."""
+    def with_row(self, name: str, coefficients: FloatArray, sense: Sense, rhs: float) -> Program:
+        """The same with one row more; coefficients of all variables, shape (V,)."""
         return replace(
             self,
-            row_names=(*self.row_names, "cost_no_more"),
-            matrix=np.vstack([self.matrix, self.cost]),
-            senses=(*self.senses, "<="),
-            rhs=np.append(self.rhs, cost),
+            row_names=(*self.row_names, name),
+            matrix=np.vstack([self.matrix, coefficients]),
+            senses=(*self.senses, sense),
+            rhs=np.append(self.rhs, rhs),
         )
+
+    def below(self, cost: float) -> Program:
+        """The same with one row more: no dearer than ``cost``."""
+        return self.with_row("cost_no_more", self.cost, "<=", cost)
 
     def least_use(self, row: int) -> Program:
         """The same without one row, whose left-hand side is made small instead of the cost."""

@@ -21,7 +21,17 @@ if TYPE_CHECKING:
     from qmodel.trace import Trace
     from qmodel.types import Fleet
 
-__all__ = ["capacity", "check_plan", "evaluate", "load_fleet", "load_scenario", "plan", "simulate", "validate"]
+__all__ = [
+    "capacity",
+    "check_plan",
+    "evaluate",
+    "load_fleet",
+    "load_scenario",
+    "pareto",
+    "plan",
+    "simulate",
+    "validate",
+]
 
 Source = str | Path | Mapping[str, Any]
 
@@ -115,12 +125,74 @@ def plan(
     if existing is not None:
         raise ValueError("existing is not supported yet: plans start from an empty fleet")
     from qmodel.optimize import SolverOptions
-    from qmodel.planning.planner import plan_instance
+    from qmodel.planning.objectives import plan_for_objective
     from qmodel.problem import bind
 
-    return plan_instance(
+    return plan_for_objective(
         bind(_loaded(scenario)), options=solver or SolverOptions(), on_progress=on_progress, cancel=cancel
     )
+
+
+def pareto(
+    scenario: Scenario | Source,
+    cls: str,
+    target: str,
+    *,
+    points: int = 8,
+    closest: float = 0.8,
+    solver: SolverOptions | None = None,
+    on_progress: OnProgress | None = None,
+    cancel: Cancel | None = None,
+) -> dict[str, Plan]:
+    """The front of cost against one target: plans of which none is both dearer and slower than another.
+
+    All other targets and limits of the scenario hold; its own level of this target, if any, is set aside.
+
+    Args:
+        scenario: a loaded scenario, or what :func:`load_scenario` takes.
+        cls: the class whose target it is.
+        target: such as ``ttft_p95_s``.
+        points: most plans, at least 1.
+        closest: each plan is asked for at most so much of what the one before reaches, in (0, 1).
+        solver: as for :func:`plan`; the time limit is that of each plan.
+        on_progress, cancel: as for :func:`plan`.
+
+    Returns:
+        Plans by the level they reach, the loosest and cheapest first; what :func:`qmodel.compare` takes. Where no
+        level can be had, the one plan without a fleet, which says why.
+
+    Raises:
+        ScenarioError: for a scenario that cannot be used.
+        ValueError: naming an argument that is out of range.
+
+    Example:
+        >>> import qmodel as qm
+        >>> front = qm.pareto("scenarios/peers/p1.yaml", "chat", "ttft_p99_s", points=3)
+        >>> costs = [plan.cost_usd_per_hour for plan in front.values()]
+        >>> costs == sorted(costs)
+        True
+    """
+    from qmodel.planning.pareto_front import front_of
+    from qmodel.scenario.class_section import slo_from_key
+
+    if points < 1:
+        raise ValueError(f"points must be at least 1 (got {points})")
+    if not 0.0 < closest < 1.0:
+        raise ValueError(f"closest must be in (0, 1) (got {closest:g})")
+    loaded, found = _loaded(scenario), slo_from_key(target, 1.0)
+    if cls not in loaded.classes:
+        raise ValueError(f"cls must be one of {', '.join(loaded.classes)} (got {cls!r})")
+
+    def plan_at(level_s: float) -> Plan:
+        asked = loaded.with_(overrides={f"classes.{cls}.slo.{_quoted(target)}": level_s})
+        return plan(asked, solver=solver, on_progress=on_progress, cancel=cancel)
+
+    return front_of(plan_at, cls, found, points=points, closest=closest)
+
+
+def _quoted(key: str) -> str:
+    """A segment of a dotted key: in quotes where it has dots itself."""
+    return f'"{key}"' if "." in key else key
 
 
 def evaluate(scenario: Scenario | Source, fleet: Fleet | str | Path) -> Evaluation:

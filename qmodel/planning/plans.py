@@ -16,7 +16,7 @@ from qmodel.types import Fleet, PoolRow, RouteRow, SloRow
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Alternative", "Plan", "PriceRow", "Status", "Termination", "Why"]
+__all__ = ["Alternative", "ObjectiveRow", "Plan", "PriceRow", "ServedRow", "Status", "Termination", "Why"]
 
 Status = Literal["optimal", "feasible", "infeasible", "limit"]
 Termination = Literal["proven", "gap", "time", "iterations", "solver_error", "cancelled"]
@@ -28,6 +28,41 @@ class PriceRow:
 
     limit: str
     usd_per_hour_per_unit: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectiveRow:
+    """What was made small or large instead of the cost alone.
+
+    Attributes:
+        name: such as ``ttft_p95_s of chat`` or ``served_rps``.
+        unit: of value and bound, for people.
+        value: what the fleet reaches.
+        bound: no fleet within the limits does better; None where that is not known.
+        proven: the two agree within the gap asked for.
+    """
+
+    name: str
+    unit: str
+    value: float
+    bound: float | None
+    proven: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedRow:
+    """How much of a class is served where the limits do not allow all of it."""
+
+    cls: str
+    priority: int
+    rate_rps: float
+    served_rps: float
+    dropped_share: float
+
+    def to_dict(self) -> dict[str, object]:
+        """The row as output tables name it."""
+        data = asdict(self)
+        return {"class": data.pop("cls"), **data}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +116,9 @@ class Plan:
         fleet: None without a plan.
         cost_at_p90_usd_per_hour: of the same pools grown until every target holds when steps take the upper error band;
             None where stock is too small for that.
+        objective: what was made small or large; None where that is the cost.
+        served: by class, where as much of the demand as the limits allow is served; else empty. Everything else in the
+            plan is about the demand that is served.
         assumptions: sentences a reader must know.
         scenario: resolved scenario, plain data.
         inputs: everything else the plan used: replicas, length laws, prices; enough to verify it alone.
@@ -103,6 +141,8 @@ class Plan:
     prices: tuple[PriceRow, ...]
     why: Why
     cost_at_p90_usd_per_hour: float | None = None
+    objective: ObjectiveRow | None = None
+    served: tuple[ServedRow, ...] = ()
     assumptions: tuple[str, ...] = ()
     scenario: Mapping[str, object] = field(default_factory=dict)
     inputs: Mapping[str, object] = field(default_factory=dict)
@@ -124,6 +164,8 @@ class Plan:
             "gap": self.gap,
             "gap_columns": self.gap_columns,
             "cost_at_p90_usd_per_hour": self.cost_at_p90_usd_per_hour,
+            "objective": None if self.objective is None else asdict(self.objective),
+            "served": [row.to_dict() for row in self.served],
             "pools": [row.to_dict() for row in self.pools],
             "routing": [row.to_dict() for row in self.routing],
             "slo": [row.to_dict() for row in self.slo],
@@ -158,12 +200,12 @@ class Plan:
         write_text(path, json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n")
 
     def to_frame(self, table: str = "pools") -> pd.DataFrame:
-        """One of ``pools``, ``routing``, ``slo``, ``latency`` as a DataFrame.
+        """One of ``pools``, ``routing``, ``slo``, ``latency``, ``served`` as a DataFrame.
 
         Raises:
             ValueError: if there is no such table.
         """
-        tables = ("pools", "routing", "slo", "latency")
+        tables = ("pools", "routing", "slo", "latency", "served")
         if table not in tables:
             raise ValueError(f"table must be one of {', '.join(tables)} (got {table!r})")
         import pandas as pd
@@ -199,7 +241,7 @@ def _plan_from(data: Mapping[str, object]) -> Plan:
     why = data["why"]
     fleet, scenario, inputs = data["fleet"], data["scenario"], data["inputs"]
     versions, run = data["versions"], data.get("run", {})
-    assumptions = data["assumptions"]
+    assumptions, objective = data["assumptions"], data.get("objective")
     if not (isinstance(why, Mapping) and isinstance(scenario, Mapping) and isinstance(inputs, Mapping)):
         raise KeyError("why, scenario or inputs")
     if not (isinstance(versions, Mapping) and isinstance(run, Mapping) and isinstance(assumptions, Sequence)):
@@ -213,6 +255,8 @@ def _plan_from(data: Mapping[str, object]) -> Plan:
         gap=_number(data["gap"]),
         gap_columns=_number(data["gap_columns"]),
         cost_at_p90_usd_per_hour=_number(data["cost_at_p90_usd_per_hour"]),
+        objective=ObjectiveRow(**objective) if isinstance(objective, Mapping) else None,
+        served=tuple(ServedRow(**row) for row in rows("served")) if "served" in data else (),  # type: ignore[arg-type]
         fleet=Fleet.from_dict(fleet) if isinstance(fleet, Mapping) else None,
         pools=tuple(PoolRow(**row) for row in rows("pools")),  # type: ignore[arg-type]
         routing=tuple(RouteRow(**row) for row in rows("routing")),  # type: ignore[arg-type]

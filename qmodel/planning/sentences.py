@@ -27,6 +27,11 @@ def _lines(plan: Plan) -> Iterator[str]:
         yield from _without_fleet(plan)
         return
     assert plan.cost_usd_per_hour is not None
+    if plan.objective is not None:
+        bound = "not known" if plan.objective.bound is None else f"{plan.objective.bound:.4g} {plan.objective.unit}"
+        yield f"  {plan.objective.name}: {plan.objective.value:.4g} {plan.objective.unit} (bound {bound})"
+    for item in plan.served:
+        yield f"  {item.cls}: {item.served_rps:.4g} of {item.rate_rps:.4g} requests/s are served"
     yield f"  cost {plan.cost_usd_per_hour:.2f} USD/h"
     if plan.bound_usd_per_hour is not None and plan.gap is not None:
         yield f"  no fleet within the limits costs less than {plan.bound_usd_per_hour:.2f} USD/h (gap {plan.gap:.1%})"
@@ -44,9 +49,9 @@ def _lines(plan: Plan) -> Iterator[str]:
         yield f"  limits of the fleet: {', '.join(plan.why.tight)}"
     if plan.why.alternatives:
         yield "nearest alternatives, each class alone"
-        for item in plan.why.alternatives:
-            cost = "refused" if item.cost_usd_per_hour is None else f"{item.cost_usd_per_hour:.2f} USD/h"
-            yield f"  {item.cls}: {item.candidate}: {cost}, {item.limit}"
+        for other in plan.why.alternatives:
+            cost = "refused" if other.cost_usd_per_hour is None else f"{other.cost_usd_per_hour:.2f} USD/h"
+            yield f"  {other.cls}: {other.candidate}: {cost}, {other.limit}"
     if plan.prices:
         yield "what one more unit of a limit changes (linear relaxation)"
         for price in plan.prices:

@@ -207,7 +207,11 @@ def _bound(plan: Plan) -> Check:
     ok = (
         bound <= cost * (1.0 + _RELATIVE)
         and math.isclose(gap, max(cost - bound, 0.0) / cost, abs_tol=_RELATIVE)
-        and (plan.status == "optimal") == (gap <= mip_gap + _RELATIVE)
+        and (plan.status == "optimal") == (gap <= mip_gap + _RELATIVE and _objective_proven(plan))
     )
     detail = f"bound {bound:.6g}, cost {cost:.6g} USD/h, gap {gap:.4g}, status {plan.status}"
     return Check(name="bound", ok=ok, detail=detail)
+
+
+def _objective_proven(plan: Plan) -> bool:
+    return plan.objective is None or plan.objective.proven

@@ -3,7 +3,7 @@
 from qmodel.problem.arrivals import arrival_processes
 from qmodel.problem.binding import bind, name_problems, price_of
 from qmodel.problem.fleet_files import fleet_from_file
-from qmodel.problem.instances import GpuOption, Instance, LayoutRules, Policy, Price, Profile
+from qmodel.problem.instances import GpuOption, Instance, LayoutRules, Objective, Policy, Price, Profile
 from qmodel.problem.names import unknown_names
 from qmodel.problem.replicas import at_confidence, reference_lengths, replica_of, with_engine
 
@@ -11,6 +11,7 @@ __all__ = [
     "GpuOption",
     "Instance",
     "LayoutRules",
+    "Objective",
     "Policy",
     "Price",
     "Profile",

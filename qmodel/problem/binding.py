@@ -15,6 +15,7 @@ from qmodel.problem.demand import bind_class
 from qmodel.problem.fleet_limits import bind_limits
 from qmodel.problem.instances import GpuOption, Instance, LayoutRules, Policy, Price, Profile
 from qmodel.problem.names import unknown_names
+from qmodel.problem.objectives import bind_objective
 from qmodel.problem.profiles import profiled_replica
 from qmodel.problem.replicas import no_prompt_room
 from qmodel.types import (
@@ -105,6 +106,9 @@ class _Binder:
         rules = self._layouts(gpus.values())
         self.problems += unused_calibrations(scenario, self.catalog, models, gpus, rules.precisions)
         self.assumptions += calibration_notes(self.catalog, models, gpus, rules.precisions)
+        limits = self._limits(gpus)
+        objective, wrong = bind_objective(scenario, limits)
+        self.problems += wrong
         return Instance(
             title=scenario.title or Path(scenario.file).stem,
             classes=classes,
@@ -114,7 +118,8 @@ class _Binder:
             layouts=rules,
             policy=Policy(confidence=scenario.policy.confidence),
             constants=self.catalog.constants,
-            limits=self._limits(gpus),
+            limits=limits,
+            objective=objective,
             assumptions=tuple(dict.fromkeys(self.assumptions)),
             scenario=scenario.resolved(),
             catalog_digest=self.catalog.digest,

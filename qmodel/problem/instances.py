@@ -17,11 +17,12 @@ from qmodel.types import (
     Node,
     Replica,
     RequestClass,
+    Slo,
     Topology,
 )
 from qmodel.types.constants import EngineConstants
 
-__all__ = ["GpuOption", "Instance", "LayoutRules", "Policy", "Price", "Profile"]
+__all__ = ["GpuOption", "Instance", "LayoutRules", "Objective", "Policy", "Price", "Profile"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +93,21 @@ class Policy:
     confidence: Literal["nominal", "p90"] = "nominal"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Objective:
+    """What a plan makes small or large.
+
+    Attributes:
+        kind: ``cost``; ``latency``: one target within the limits of the fleet; ``served``: requests within them.
+        cls: class of that target, empty for the others.
+        target: the target, its level being what is looked for; None for the others.
+    """
+
+    kind: Literal["cost", "latency", "served"] = "cost"
+    cls: str = ""
+    target: Slo | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Instance:
     """One planning problem, ready for the mathematics.
@@ -103,6 +119,7 @@ class Instance:
         gpus: options by name.
         limits: what bounds a fleet beside its targets.
         profiles: by (model, gpu); such a pair has only these candidates.
+        objective: what a plan makes small or large.
         assumptions: sentences a reader must know.
         scenario: the resolved scenario as plain data.
         catalog_digest: identifies the catalog.
@@ -117,6 +134,7 @@ class Instance:
     policy: Policy
     constants: EngineConstants
     limits: Limits = field(default_factory=Limits)
+    objective: Objective = field(default_factory=Objective)
     assumptions: tuple[str, ...] = ()
     scenario: Mapping[str, object] = field(default_factory=dict)
     catalog_digest: str = ""

@@ -36,6 +36,7 @@ TABLE_COLUMNS: Mapping[str, tuple[str, ...]] = {
         "overload",
     ),
     "routing": ("class", "path", "share", "rate_rps"),
+    "served": ("class", "priority", "rate_rps", "served_rps", "dropped_share"),
     "slo": (
         "class",
         "path",

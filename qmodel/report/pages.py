@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from qmodel.report.blocks import Block, Bullets, Facts, Heading, Lines
-from qmodel.report.number_text import month_text, percent_text, usd_text
+from qmodel.report.number_text import decimal_text, month_text, percent_text, seconds_text, usd_text
 from qmodel.report.row_tables import (
     alternative_table,
     curve_table,
@@ -16,12 +16,13 @@ from qmodel.report.row_tables import (
     pool_table,
     price_table,
     routing_table,
+    served_table,
     slo_table,
 )
 
 if TYPE_CHECKING:
     from qmodel.evaluation.results import CapacityResult, Evaluation
-    from qmodel.planning.plans import Plan
+    from qmodel.planning.plans import ObjectiveRow, Plan
     from qmodel.types import LinkRow, PoolRow
 
 __all__ = ["capacity_page", "evaluation_page", "no_plan_lines", "plan_page"]
@@ -51,6 +52,7 @@ def plan_page(plan: Plan) -> tuple[Block, ...]:
         pool_table(plan.pools),
         *_overloads(plan.pools),
         *([routing] if routing else []),
+        *([served_table(plan.served)] if plan.served else []),
         slo_table(plan.slo),
         price_table(plan.prices),
         Lines(lines=(plan.why.text,) if plan.why.text else ()),
@@ -118,6 +120,8 @@ def capacity_page(capacity: CapacityResult, *, title: str = "Capacity of a fleet
 
 def _plan_facts(plan: Plan) -> tuple[tuple[str, str], ...]:
     facts = [("Status", _status_words(plan))]
+    if plan.objective is not None:
+        facts.append(("Objective", _objective_words(plan.objective)))
     if plan.cost_usd_per_hour is not None:
         facts.append(("Cost", f"{usd_text(plan.cost_usd_per_hour)} = {month_text(plan.cost_usd_per_hour)} (730 h)"))
     if plan.bound_usd_per_hour is not None:
@@ -137,10 +141,22 @@ def _plan_facts(plan: Plan) -> tuple[tuple[str, str], ...]:
     return tuple(facts)
 
 
+def _objective_words(row: ObjectiveRow) -> str:
+    """What was reached and what nothing exceeds; seconds are made small, all else is made large."""
+    small = row.unit == "s"
+    value, bound = (
+        seconds_text(number) if small else f"{decimal_text(number)} {row.unit}" for number in (row.value, row.bound)
+    )
+    if row.bound is None:
+        return f"{row.name} is {value}; how much better a fleet could do is not known"
+    return f"{row.name} is {value}; no fleet within the limits reaches {'less' if small else 'more'} than {bound}"
+
+
 def _status_words(plan: Plan) -> str:
     if plan.status == "optimal":
         gap = f" within {percent_text(plan.gap)} %" if plan.gap and percent_text(plan.gap) != "0.0" else ""
-        return f"optimal: meets every target at the least cost{gap}"
+        found = "" if plan.objective is None else " of fleets that reach the objective"
+        return f"optimal: meets every target at the least cost{found}{gap}"
     if plan.bound_usd_per_hour is None:
         return f"{plan.status}: meets every target; no lower bound is known, so a cheaper fleet is not ruled out"
     if plan.termination in ("proven", "gap"):

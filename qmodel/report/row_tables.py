@@ -18,7 +18,7 @@ from qmodel.report.number_text import (
 
 if TYPE_CHECKING:
     from qmodel.evaluation.results import CurveRow, LatencyRow
-    from qmodel.planning.plans import Alternative, PriceRow
+    from qmodel.planning.plans import Alternative, PriceRow, ServedRow
     from qmodel.types import LinkRow, PoolRow, RouteRow, SloRow
 
 __all__ = [
@@ -32,6 +32,7 @@ __all__ = [
     "pool_table",
     "price_table",
     "routing_table",
+    "served_table",
     "slo_table",
 ]
 
@@ -76,6 +77,19 @@ def routing_table(routing: Sequence[RouteRow]) -> TextTable | None:
     )
     rows = tuple((row.cls, row.path, percent_text(row.share), decimal_text(row.rate_rps)) for row in routing)
     return TextTable(title="Routing", columns=columns, rows=rows)
+
+
+def served_table(served: Sequence[ServedRow]) -> TextTable:
+    """What is served of each class and what is dropped; the priority only where there are several."""
+    with_priority = len({row.priority for row in served}) > 1
+    columns = [Column(header="class")]
+    columns += [Column(header="priority", numeric=True)] if with_priority else []
+    columns += [Column(header=name, numeric=True) for name in ("asked requests/s", "served requests/s", "dropped %")]
+    rows = []
+    for row in served:
+        numbers = (decimal_text(row.rate_rps), decimal_text(row.served_rps), percent_text(row.dropped_share))
+        rows.append((row.cls, *([str(row.priority)] if with_priority else []), *numbers))
+    return TextTable(title="Served", columns=tuple(columns), rows=tuple(rows))
 
 
 def slo_table(targets: Sequence[SloRow]) -> TextTable:

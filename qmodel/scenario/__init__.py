@@ -18,8 +18,9 @@ from qmodel.scenario.fleet_section import (
     StepTable,
 )
 from qmodel.scenario.length_section import LengthSpec
+from qmodel.scenario.objective_section import Objective
 from qmodel.scenario.overriding import parse_set
-from qmodel.scenario.schema import Objective, PolicySpec, Scenario
+from qmodel.scenario.schema import PolicySpec, Scenario
 
 __all__ = [
     "Arrivals",

@@ -13,9 +13,10 @@ from qmodel.errors import Problem
 from qmodel.scenario.class_section import Classes
 from qmodel.scenario.fleet_section import EngineSpec, FleetSpec, LayoutsSpec, ProfileSpec
 from qmodel.scenario.layering import Layered
+from qmodel.scenario.objective_section import Objective
 from qmodel.scenario.sections import Count, Name, Section, Text, as_tuple
 
-__all__ = ["Objective", "PolicySpec", "Scenario", "Source"]
+__all__ = ["PolicySpec", "Scenario", "Source"]
 
 
 class PolicySpec(Section):
@@ -32,12 +33,6 @@ class PolicySpec(Section):
         default=0, description="1: targets hold in every pool with any one node lost."
     )
     max_pools: Count | None = Field(default=None, description="Most pools of the fleet; no limit if left out.")
-
-
-class Objective(Section):
-    """What a plan makes small."""
-
-    minimize: Literal["cost_usd_per_hour"] = Field(default="cost_usd_per_hour", description="Cost, USD per hour.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

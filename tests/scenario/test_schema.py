@@ -131,7 +131,16 @@ def test_a_scenario_is_frozen_and_travels_between_processes():
          "fleet.gpus.h100-sxm.price: is empty; write price: {usd_per_gpu_hour: 3.8}, or leave it out"),
         ({"fleet__gpus": {"h100-sxm": {"max_count": -1}}},
          "fleet.gpus.h100-sxm.max_count: must be at least 0 (got -1)"),
-        ({"objective": {"minimize": "cost"}}, "objective.minimize: must be cost_usd_per_hour (got 'cost')"),
+        ({"objective": {"minimize": "cost"}},
+         "objective.minimize: must be cost_usd_per_hour or a target such as ttft_p95_s (got 'cost');"
+         " write <metric>_<mean|pNN>_s with metric ttft, answer_start, tpot or completion"),
+        ({"objective": {"minimize": "ttft_p95_s"}},
+         "objective: minimize: ttft_p95_s does not say whose;"
+         " write objective: {minimize: ttft_p95_s, class: <name of the class>}"),
+        ({"objective": {"minimize": "ttft_p95_s", "maximize": "served_rps"}},
+         "objective: states minimize and maximize, which exclude each other; keep one of them"),
+        ({"objective": {"maximize": "served_rps", "class": "chat"}},
+         "objective.class: belongs to a target; cost and served requests are those of all classes; leave class out"),
         ({"policy": {"confidence": "p95"}},
          "policy.confidence: must be nominal or p90 (got 'p95'); did you mean 'p90'?"),
         ({"comparisons": {"week": ["base", "peek"]}, "variants": {"peak": {"classes.chat.rate_rps": 9}}},

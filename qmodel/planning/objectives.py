@@ -1,0 +1,36 @@
+"""The search that goes with the objective of a problem."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from qmodel.planning.planner import plan_instance
+
+if TYPE_CHECKING:
+    from qmodel.optimize import SolverOptions
+    from qmodel.planning.plans import Plan
+    from qmodel.planning.progress import Cancel, OnProgress
+    from qmodel.problem import Instance
+
+__all__ = ["plan_for_objective"]
+
+
+def plan_for_objective(
+    instance: Instance, *, options: SolverOptions, on_progress: OnProgress | None = None, cancel: Cancel | None = None
+) -> Plan:
+    """Plan for the least cost, the least value of one target, or the most requests served.
+
+    Args:
+        instance: the bound problem.
+        options: solver, gap and time limit of the whole search.
+        on_progress: told where the search stands.
+        cancel: asked between stages; a true answer stops the search.
+    """
+    match instance.objective.kind:
+        case "latency":
+            from qmodel.planning.latency_search import least_latency_plan as search
+        case "served":
+            from qmodel.planning.served_demand import most_served_plan as search
+        case _:
+            search = plan_instance
+    return search(instance, options=options, on_progress=on_progress, cancel=cancel)

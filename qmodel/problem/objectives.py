@@ -1,0 +1,48 @@
+"""What a scenario makes small or large, checked against its classes and limits."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from typing import TYPE_CHECKING
+
+from qmodel.errors import Problem
+from qmodel.problem.instances import Objective
+from qmodel.scenario.class_section import slo_from_key
+from qmodel.types import Limits
+
+if TYPE_CHECKING:
+    from qmodel.scenario import Scenario
+
+__all__ = ["bind_objective"]
+
+
+def bind_objective(scenario: Scenario, limits: Limits) -> tuple[Objective, tuple[Problem, ...]]:
+    """The objective of a scenario, and problems with it.
+
+    Args:
+        scenario: checked against its schema.
+        limits: of the fleet; without any, more GPUs would always do better than cost alone allows.
+    """
+    stated = scenario.objective
+    key = stated.target_key
+    if key is None and stated.maximize is None:
+        return Objective(), ()
+    what = stated.maximize or key
+    if not _bounded(limits):
+        hint = "add fleet.budget_usd_per_hour, fleet.power_kw, or max_count for every GPU type"
+        return Objective(), (scenario.problem("objective", f"{what} needs a limit of the whole fleet", hint),)
+    if key is None:
+        return Objective(kind="served"), ()
+    assert stated.cls is not None  # the schema asks for it
+    if stated.cls not in scenario.classes:
+        near = get_close_matches(stated.cls, scenario.classes, n=1)
+        hint = f"did you mean '{near[0]}'?" if near else f"one of {', '.join(scenario.classes)}"
+        return Objective(), (scenario.problem("objective.class", f"no class '{stated.cls}'", hint),)
+    return Objective(kind="latency", cls=stated.cls, target=slo_from_key(key, 1.0)), ()
+
+
+def _bounded(limits: Limits) -> bool:
+    """Whether a fleet can only be so large."""
+    if limits.budget_usd_per_hour is not None or limits.power_kw is not None:
+        return True
+    return all(item.max_count is not None or item.max_nodes is not None for item in limits.gpus.values())
