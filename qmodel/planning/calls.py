@@ -338,11 +338,19 @@ def check_plan(
         ('met', True)
     """
     from qmodel.planning.checking import checked_plan
+    from qmodel.planning.record import classes_from
     from qmodel.problem import bind
     from qmodel.simulation import FleetSimulator
 
     loaded = _loaded(scenario)
     instance = bind(loaded)
+    if plan.objective is not None and plan.fleet is not None:  # its demand and targets are not those of the file
+        thinned = [row.cls for row in plan.served if 0.0 < row.dropped_share]
+        replayed = [name for name in thinned if loaded.classes[name].trace is not None]
+        if replayed:
+            what = f"the plan serves a part of class '{replayed[0]}', and its trace can only be replayed whole"
+            raise ScenarioError([loaded.problem(f"classes.{replayed[0]}.trace", what, "check without the objective")])
+        instance = replace(instance, classes=classes_from(plan.inputs))
     simulator = FleetSimulator.for_scenario(
         loaded,
         instance,

@@ -230,3 +230,11 @@ def test_the_class_of_an_objective_must_exist() -> None:
     data["fleet"]["budget_usd_per_hour"] = 50.0
     with pytest.raises(qm.ScenarioError, match=r"objective\.class: no class 'class-x'; did you mean"):
         qm.load_scenario({**data, "objective": {"minimize": "ttft_p95_s", "class": "class-x"}})
+
+
+def test_a_check_simulates_the_demand_that_is_served() -> None:
+    data = {**scarce(2), **SERVED}
+    plan = qm.plan(data)
+    check = qm.check_plan(data, plan, requests=2000)
+    assert check.verdict != "missed"
+    assert check.plan.fleet == plan.fleet
