@@ -345,7 +345,7 @@ def check_plan(
     loaded = _loaded(scenario)
     instance = bind(loaded)
     if plan.objective is not None and plan.fleet is not None:  # its demand and targets are not those of the file
-        thinned = [row.cls for row in plan.served if 0.0 < row.dropped_share]
+        thinned = [row.cls for row in plan.served if row.dropped_share > 0.0]
         replayed = [name for name in thinned if loaded.classes[name].trace is not None]
         if replayed:
             what = f"the plan serves a part of class '{replayed[0]}', and its trace can only be replayed whole"
