@@ -28,7 +28,7 @@ if TYPE_CHECKING:
         SolverFailedError,
         SolverUnavailableError,
     )
-    from qmodel.evaluation import CapacityResult, Evaluation
+    from qmodel.evaluation import CapacityResult, Evaluation, MarginalValues
     from qmodel.optimize import SolverOptions
     from qmodel.planning import Plan, PlanCheck, Progress, Verification, load_plan, verify
     from qmodel.planning.calls import (
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         evaluate,
         load_fleet,
         load_scenario,
+        marginal_values,
         pareto,
         plan,
         simulate,
@@ -55,6 +56,7 @@ __all__ = [
     "Evaluation",
     "Fleet",
     "InfeasibleError",
+    "MarginalValues",
     "Plan",
     "PlanCheck",
     "Problem",
@@ -76,6 +78,7 @@ __all__ = [
     "load_fleet",
     "load_plan",
     "load_scenario",
+    "marginal_values",
     "pareto",
     "perf",
     "plan",
@@ -100,7 +103,7 @@ _HOME = {
         "SolverFailedError",
         "SolverUnavailableError",
     ),
-    "evaluation": ("CapacityResult", "Evaluation"),
+    "evaluation": ("CapacityResult", "Evaluation", "MarginalValues"),
     "optimize": ("SolverOptions",),
     "planning": ("Plan", "PlanCheck", "Progress", "Verification", "load_plan", "verify"),
     "planning.calls": (
@@ -109,6 +112,7 @@ _HOME = {
         "evaluate",
         "load_fleet",
         "load_scenario",
+        "marginal_values",
         "pareto",
         "plan",
         "simulate",

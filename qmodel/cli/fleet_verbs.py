@@ -15,14 +15,16 @@ from qmodel.cli.inputs import open_scenario, planned, solver_options
 from qmodel.cli.options import OutputFormat
 from qmodel.cli.output import Answer, check_target, deliver
 from qmodel.cli.plan_verbs import plan_code
+from qmodel.cli.progress import progress_line
 
 if TYPE_CHECKING:
-    from qmodel.evaluation import CapacityResult, Evaluation
+    from qmodel.evaluation import CapacityResult, Evaluation, MarginalValues
     from qmodel.planning import Plan
     from qmodel.types import Fleet
 
 __all__ = ["capacity_command", "evaluate_command"]
 
+CAPACITY_TABLES = ("curve", "marginal")
 EVALUATION_TABLES = ("slo", "pools", "latency", "routing", "links")
 
 
@@ -61,6 +63,11 @@ def capacity_command(
     catalog: options.CatalogFiles = None,
     out: options.Out = None,
     format_: options.Format = OutputFormat.TABLE,
+    table: options.Table = None,
+    marginal: Annotated[
+        bool,
+        typer.Option("--marginal", help="Also what a little more of each resource or target is worth in each pool."),
+    ] = False,
     require_slo: options.RequireSlo = False,
     solver: options.SolverName = "highs",
     mip_gap: options.MipGap = 0.005,
@@ -73,7 +80,7 @@ def capacity_command(
     """
     import qmodel
 
-    check_target(out, None, format_, ("curve",))
+    check_target(out, table, format_, CAPACITY_TABLES if marginal else CAPACITY_TABLES[:1])
     loaded = open_scenario(scenario, apply=apply, settings=set_, catalog=catalog)
     pools: Fleet | Path
     if fleet is not None:
@@ -83,12 +90,16 @@ def capacity_command(
         say("no --fleet: planning one for this scenario first")
         plan = planned(loaded, solver_options(solver, mip_gap, time_limit), doing="planning")
         if plan.fleet is None:
-            deliver(_no_capacity_answer(plan), fmt=format_)
+            deliver(_no_capacity_answer(plan), fmt=format_, table=table)
             return plan_code(plan, False)
         pools = plan.fleet
         title = f"The planned fleet of {scenario}"
     result = qmodel.capacity(loaded, pools)
-    deliver(_capacity_answer(result, title), fmt=format_, out=out)
+    values = None
+    if marginal:
+        with progress_line("moving each figure"):
+            values = qmodel.marginal_values(loaded, pools)
+    deliver(_capacity_answer(result, values, title), fmt=format_, out=out, table=table)
     return INFEASIBLE if require_slo and result.factor < 1.0 else DONE
 
 
@@ -105,13 +116,17 @@ def _evaluation_answer(result: Evaluation, title: str) -> Answer:
     )
 
 
-def _capacity_answer(result: CapacityResult, title: str) -> Answer:
-    from qmodel.report import TABLE_COLUMNS, capacity_page
+def _capacity_answer(result: CapacityResult, values: MarginalValues | None, title: str) -> Answer:
+    from qmodel.report import TABLE_COLUMNS, capacity_page, marginal_table
 
+    curve = {"curve": lambda: ([asdict(row) for row in result.curve], TABLE_COLUMNS["curve"])}
+    if values is None:
+        return Answer(data=result.to_dict, page=lambda: capacity_page(result, title=title), tables=curve)
+    rows = [asdict(row) for row in values.rows]
     return Answer(
-        data=result.to_dict,
-        page=lambda: capacity_page(result, title=title),
-        tables={"curve": lambda: ([asdict(row) for row in result.curve], TABLE_COLUMNS["curve"])},
+        data=lambda: {**result.to_dict(), "marginal": rows},
+        page=lambda: (*capacity_page(result, title=title), marginal_table(values.rows)),
+        tables=curve | {"marginal": lambda: (rows, TABLE_COLUMNS["marginal"])},
     )
 
 
@@ -121,5 +136,9 @@ def _no_capacity_answer(plan: Plan) -> Answer:
     return Answer(
         data=lambda: {"factor": None, "rate_rps": None, "binding": plan.why.text, "curve": [], "why": asdict(plan.why)},
         page=lambda: (Lines(lines=no_plan_lines(plan)),),
-        tables={"curve": lambda: ([], TABLE_COLUMNS["curve"])},
+        tables={name: partial(_no_rows, TABLE_COLUMNS[name]) for name in CAPACITY_TABLES},
     )
+
+
+def _no_rows(columns: tuple[str, ...]) -> tuple[list[dict[str, object]], tuple[str, ...]]:
+    return [], columns

@@ -5,6 +5,7 @@ from qmodel.evaluation.fleet_metrics import evaluate_fleet, fleet_capacity, pool
 from qmodel.evaluation.kv_links import kv_token_bytes
 from qmodel.evaluation.measured_pools import MeasuredCase
 from qmodel.evaluation.path_predictions import PoolCase
+from qmodel.evaluation.resource_worth import MarginalRow, MarginalValues, marginal_values
 from qmodel.evaluation.results import CapacityResult, CurveRow, Evaluation, LatencyRow
 
 __all__ = [
@@ -12,12 +13,15 @@ __all__ = [
     "CurveRow",
     "Evaluation",
     "LatencyRow",
+    "MarginalRow",
+    "MarginalValues",
     "MeasuredCase",
     "PoolCase",
     "assess",
     "evaluate_fleet",
     "fleet_capacity",
     "kv_token_bytes",
+    "marginal_values",
     "pool_cases",
     "slo_ratios",
 ]

@@ -45,6 +45,7 @@ class LoadedPool:
 
     def __init__(self, instance: Instance, fleet: Fleet, case: PoolCase) -> None:
         self.name = case.pool.name
+        self.pools = (case.pool.name,)
         self.count = case.serving
         self.router = case.router
         self.replica = at_confidence(case.replica, instance.policy.confidence)
@@ -104,6 +105,7 @@ class LoadedRow:
     def __init__(self, instance: Instance, fleet: Fleet, cases: Mapping[str, PoolCase]) -> None:
         self._level = "p90" if instance.policy.confidence == "p90" else "nominal"
         self._cases = cases
+        self.pools = tuple(cases)
         routing = {
             name: tuple(path for path in paths if path.pools[0] in cases) for name, paths in fleet.routing.items()
         }

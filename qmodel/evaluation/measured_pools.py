@@ -86,6 +86,7 @@ class LoadedMeasured:
 
     def __init__(self, classes: Mapping[str, RequestClass], fleet: Fleet, case: MeasuredCase) -> None:
         self.name = case.pool.name
+        self.pools = (case.pool.name,)
         self.classes: list[RequestClass] = [classes[name] for name in _rates_to(self.name, classes, fleet)]
         self._at_one = case.utilisation(classes, fleet)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from qmodel.errors import CatalogError, Problem, ScenarioError
 
 if TYPE_CHECKING:
-    from qmodel.evaluation import CapacityResult, Evaluation
+    from qmodel.evaluation import CapacityResult, Evaluation, MarginalValues
     from qmodel.optimize import SolverOptions
     from qmodel.planning.checking import PlanCheck
     from qmodel.planning.plans import Plan
@@ -27,6 +27,7 @@ __all__ = [
     "evaluate",
     "load_fleet",
     "load_scenario",
+    "marginal_values",
     "pareto",
     "plan",
     "simulate",
@@ -239,6 +240,33 @@ def capacity(scenario: Scenario | Source, fleet: Fleet | str | Path) -> Capacity
 
     with _placed_in(fleet):
         return fleet_capacity(bind(_loaded(scenario)), _fleet(fleet))
+
+
+def marginal_values(scenario: Scenario | Source, fleet: Fleet | str | Path) -> MarginalValues:
+    """What a little more memory, bandwidth, arithmetic, link speed or time in a target is worth in each pool.
+
+    Each figure moves by 2 % to both sides, and the largest load that the pool carries is followed. The worth is that
+    of the linear relaxation, in which replicas are divisible; what moves the load by less than 5 % of its own change is
+    left out.
+
+    Args:
+        scenario: a loaded scenario, or what :func:`load_scenario` takes.
+        fleet: a fleet, or the path of a fleet file or saved plan.
+
+    Raises:
+        ScenarioError: for a scenario or fleet that cannot be used.
+
+    Example:
+        >>> import qmodel as qm
+        >>> plan = qm.plan("scenarios/peers/p2kv.yaml")
+        >>> [row.figure.rpartition(".")[2] for row in qm.marginal_values("scenarios/peers/p2kv.yaml", plan.fleet).rows]
+        ['kv_tokens']
+    """
+    from qmodel.evaluation import marginal_values as values_of
+    from qmodel.problem import bind
+
+    with _placed_in(fleet):
+        return values_of(bind(_loaded(scenario)), _fleet(fleet))
 
 
 def simulate(

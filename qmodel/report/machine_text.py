@@ -36,6 +36,7 @@ TABLE_COLUMNS: Mapping[str, tuple[str, ...]] = {
         "overload",
     ),
     "routing": ("class", "path", "share", "rate_rps"),
+    "marginal": ("pools", "figure", "present", "unit", "elasticity", "usd_per_hour_per_unit"),
     "served": ("class", "priority", "rate_rps", "served_rps", "dropped_share"),
     "slo": (
         "class",

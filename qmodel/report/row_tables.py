@@ -17,6 +17,7 @@ from qmodel.report.number_text import (
 )
 
 if TYPE_CHECKING:
+    from qmodel.evaluation.resource_worth import MarginalRow
     from qmodel.evaluation.results import CurveRow, LatencyRow
     from qmodel.planning.plans import Alternative, PriceRow, ServedRow
     from qmodel.types import LinkRow, PoolRow, RouteRow, SloRow
@@ -29,6 +30,7 @@ __all__ = [
     "latency_table",
     "link_table",
     "layout_text",
+    "marginal_table",
     "pool_table",
     "price_table",
     "routing_table",
@@ -90,6 +92,29 @@ def served_table(served: Sequence[ServedRow]) -> TextTable:
         numbers = (decimal_text(row.rate_rps), decimal_text(row.served_rps), percent_text(row.dropped_share))
         rows.append((row.cls, *([str(row.priority)] if with_priority else []), *numbers))
     return TextTable(title="Served", columns=tuple(columns), rows=tuple(rows))
+
+
+def marginal_table(values: Sequence[MarginalRow]) -> TextTable:
+    """What a little more of each figure moves and is worth."""
+    columns = [
+        Column(header="pool"),
+        Column(header="figure"),
+        Column(header="now", numeric=True),
+        Column(header="unit"),
+    ]
+    columns += [Column(header=name, numeric=True) for name in ("load % per %", "USD/h per unit")]
+    rows = tuple(
+        (
+            row.pools,
+            row.figure,
+            decimal_text(row.present),
+            row.unit,
+            decimal_text(row.elasticity),
+            decimal_text(row.usd_per_hour_per_unit),
+        )
+        for row in values
+    )
+    return TextTable(title="Worth of a little more", columns=tuple(columns), rows=rows)
 
 
 def slo_table(targets: Sequence[SloRow]) -> TextTable:
