@@ -111,7 +111,9 @@ def columns_for_model(
     """Columns for the classes of one model: each alone, and pools that they share.
 
     A count that costs more than the cheapest pool for the same classes is left out. That is right only while
-    nothing else competes for the GPUs of that pool.
+    nothing else competes for the GPUs of that pool. Where GPUs are bought at several prices, what might be left out
+    counts at the cheapest of them and the pool that would take its place at the dearest: whatever else is bought, the
+    one saves no less and the other adds no more.
 
     Args:
         candidates: pools that serve the model.
@@ -175,7 +177,7 @@ def _direction(
         )
     known: dict[tuple[int, int], tuple[float, float]] = {}
     least = _least(candidates, mix, known, all_of_them=every_count)
-    best = float(np.where(least > 0, _paid(candidates, least), np.inf).min(initial=np.inf))
+    best = _cheapest(candidates, least)
     counts = _useful_counts(candidates, mix, least, np.inf if every_count else best, elsewhere_usd)
     cases = [
         (position, count) for position, sizes in enumerate(counts) for count in _tried(candidates[position], sizes)
@@ -225,8 +227,14 @@ def _least(
         least[np.setdiff1d(rows, tried)] = NOT_TRIED
         if tried.size:
             least[tried] = least_counts([candidates[row] for row in tried.tolist()], mix, known)
-        best = min(best, float(np.where(least > 0, _paid(candidates, least), np.inf).min(initial=np.inf)))
+        best = min(best, _cheapest(candidates, least))
     return least
+
+
+def _cheapest(candidates: Sequence[Candidate], least: IntArray) -> float:
+    """Cost of the cheapest pool at its least count whatever else is bought, USD/h; infinite where there is none."""
+    most = np.array([item.most_usd_per_hour * (n + item.spare) for item, n in zip(candidates, least, strict=True)])
+    return float(np.where(least > 0, most, np.inf).min(initial=np.inf))
 
 
 def _promising(candidates: Sequence[Candidate], mix: Sequence[RequestClass]) -> list[int]:
@@ -244,7 +252,7 @@ def _optimistic_costs(candidates: Sequence[Candidate], mix: Sequence[RequestClas
 
 
 def _paid(candidates: Sequence[Candidate], serving: IntArray | FloatArray) -> FloatArray:
-    """Cost of a pool of each candidate with so many replicas beside its spare ones, USD/h, shape (J,)."""
+    """Cost of so many replicas of each candidate and its spare ones at the cheapest price, USD/h, shape (J,)."""
     cost = np.array([item.cost_usd_per_hour for item in candidates])
     return np.asarray(cost * (serving + np.array([item.spare for item in candidates])))
 

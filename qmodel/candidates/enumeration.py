@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 from qmodel.perf import layouts
 from qmodel.problem import GpuOption, Instance, Price, at_confidence, replica_of
-from qmodel.types import Holding, Layout, Limits, MeasuredCapacity, Refusal, Replica, Router
+from qmodel.types import Holding, Layout, Limits, MeasuredCapacity, Offer, Refusal, Replica, Router, bought
 
 __all__ = [
     "CountedPool",
@@ -32,6 +32,7 @@ class PoolKind:
         spare: replicas of every pool that are there to be lost.
         held_gpus: set aside for one replica; None: those of its layout.
         whole_nodes: what is set aside is what is paid.
+        offers: where its GPUs may be bought at several prices, these; ``price`` is then the cheapest.
         limited_by: key of the limit that sets ``max_replicas``; empty: none does.
     """
 
@@ -44,21 +45,41 @@ class PoolKind:
     spare: int = 0
     held_gpus: int | None = None
     whole_nodes: bool = False
+    offers: tuple[Offer, ...] = ()
     limited_by: str = ""
 
     @property
     def cost_usd_per_hour(self) -> float:
-        """Of one replica; where nodes are paid whole, of what it fills of one."""
-        return self.price.usd_per_gpu_hour * (self.taken_gpus if self.whole_nodes else self.layout.gpus)
+        """Of one replica at the cheapest price; where nodes are paid whole, of what it fills of one."""
+        return self.price.usd_per_gpu_hour * self.paid_gpus
+
+    @property
+    def most_usd_per_hour(self) -> float:
+        """Of one replica at the dearest price at which its GPUs may have to be bought."""
+        if not self.offers:
+            return self.cost_usd_per_hour
+        unlimited = [offer for offer in self.offers if offer.max_gpus is None]
+        return (unlimited[0] if unlimited else self.offers[-1]).usd_per_gpu_hour * self.paid_gpus
+
+    @property
+    def paid_gpus(self) -> int:
+        """GPUs that one replica pays for."""
+        return self.taken_gpus if self.whole_nodes else self.layout.gpus
 
     @property
     def taken_gpus(self) -> int:
         """GPUs that one replica keeps from others."""
         return self.layout.gpus if self.held_gpus is None else self.held_gpus
 
-    def pool_cost(self, serving: int) -> float:
-        """Of a pool with so many replicas beside its spare ones, USD/h."""
+    def least_cost(self, serving: int) -> float:
+        """Of a pool with so many replicas beside its spare ones at the cheapest price, USD/h."""
         return self.cost_usd_per_hour * (serving + self.spare)
+
+    def pool_cost(self, serving: int) -> float:
+        """Of such a pool; where GPUs are bought at several prices, if it were alone."""
+        if not self.offers:
+            return self.least_cost(serving)
+        return sum(item.cost_usd_per_hour for item in bought(self.offers, self.paid_gpus * (serving + self.spare)))
 
     def pool_gpus(self, serving: int) -> int:
         """GPUs that such a pool keeps from others."""
@@ -184,44 +205,30 @@ def enumerate_candidates(instance: Instance) -> CandidateSet:
                     refused.append(barred)
                     continue
                 limits, spare = instance.limits, instance.limits.spare(option.name, layout.gpus)
-                held_gpus = limits.of(option.name).held_gpus(layout.gpus)
+                own = limits.of(option.name)
                 limit, key = _most_replicas(limits, option.name, layout.gpus, spare)
                 if limit < 1:
                     refused.append(_too_few(model, option.name, layout, limits, key))
                     continue
-                if isinstance(found, MeasuredCapacity):
-                    measured.append(
-                        MeasuredCandidate(
-                            model=model,
-                            gpu=option.name,
-                            layout=layout,
-                            precision=precision,
-                            capacity=found,
-                            price=option.price,
-                            max_replicas=limit,
-                            spare=spare,
-                            held_gpus=held_gpus,
-                            whole_nodes=limits.of(option.name).whole_nodes,
-                            limited_by=key,
-                        )
-                    )
-                    continue
-                candidates.append(
-                    Candidate(
-                        model=model,
-                        gpu=option.name,
-                        layout=layout,
-                        precision=precision,
-                        replica=at_confidence(found, instance.policy.confidence),
-                        router=option.engine.router,
-                        price=option.price,
-                        max_replicas=limit,
-                        spare=spare,
-                        held_gpus=held_gpus,
-                        whole_nodes=limits.of(option.name).whole_nodes,
-                        limited_by=key,
-                    )
+                kind = PoolKind(
+                    model=model,
+                    gpu=option.name,
+                    layout=layout,
+                    precision=precision,
+                    price=option.price,
+                    max_replicas=limit,
+                    spare=spare,
+                    held_gpus=own.held_gpus(layout.gpus),
+                    whole_nodes=own.whole_nodes,
+                    offers=own.offers if own.mixes_offers else (),
+                    limited_by=key,
                 )
+                parts = {item.name: getattr(kind, item.name) for item in fields(kind)}
+                if isinstance(found, MeasuredCapacity):
+                    measured.append(MeasuredCandidate(**parts, capacity=found))
+                    continue
+                replica = at_confidence(found, instance.policy.confidence)
+                candidates.append(Candidate(**parts, replica=replica, router=option.engine.router))
     return CandidateSet(candidates=tuple(candidates), refused=tuple(refused), measured=tuple(measured))
 
 
@@ -278,7 +285,7 @@ def _most_replicas(limits: Limits, gpu: str, replica_gpus: int, spare: int) -> t
     most, key = _MOST_REPLICAS, ""
     for cap in limits.caps:
         one = Holding(gpu=gpu, replica_gpus=replica_gpus, replicas=1)
-        if cap.kind == "pools" or (cap.name and cap.name != gpu):
+        if cap.kind == "pools" or not cap.concerns(gpu):
             continue
         low, high = 0, most + spare + 1
         while high - low > 1:

@@ -64,6 +64,7 @@ def least_rate_usd(pools: Sequence[OpenPool], name: str) -> float:
 
 
 def cheapest_alone_usd(pools: Sequence[OpenPool], name: str) -> float:
-    """Cost of the cheapest single pool that carries a class alone, USD/h; infinite where none does."""
-    costs = [item.candidate.pool_cost(item.least(name)) for item in pools if item.least(name)]
+    """Cost of the cheapest pool that carries a class alone, whatever else is bought; infinite where none does."""
+    able = [(item.candidate, item.least(name)) for item in pools if item.least(name)]
+    costs = [candidate.most_usd_per_hour * (count + candidate.spare) for candidate, count in able]
     return min(costs, default=np.inf)

@@ -25,6 +25,7 @@ class PriceRule:
 
     Attributes:
         providers: providers to look at, None for all.
+        regions: regions to look at, None for all.
         term: ``on_demand``, ``reserved_1y``, ``reserved_3y`` or ``spot``.
         market: ``default`` leaves out marketplaces, serverless offers and rows that are not of high
             confidence; ``any`` takes every row.
@@ -32,6 +33,7 @@ class PriceRule:
     """
 
     providers: tuple[str, ...] | None = None
+    regions: tuple[str, ...] | None = None
     term: Term = "on_demand"
     market: Market = "default"
     choose: Choice = "median"
@@ -72,7 +74,9 @@ class PriceChoice:
     as_of: str
 
 
-def choose_price(book: Sequence[Mapping[str, Any]], gpu: str, *, name: str, rule: PriceRule) -> PriceChoice:
+def choose_price(
+    book: Sequence[Mapping[str, Any]], gpu: str, *, name: str, rule: PriceRule, key: str = ""
+) -> PriceChoice:
     """Apply a rule to the rows of one GPU.
 
     Of each product (provider, region, instance, size, tier) the newest row with a price for the term counts.
@@ -82,6 +86,7 @@ def choose_price(book: Sequence[Mapping[str, Any]], gpu: str, *, name: str, rule
         gpu: catalog id of the GPU.
         name: the name messages give it.
         rule: the rule.
+        key: key of a scenario that states a price instead, for messages; empty: that of the GPU's own name.
 
     Raises:
         CatalogError: no row is left, or a provider is not in the book.
@@ -89,10 +94,13 @@ def choose_price(book: Sequence[Mapping[str, Any]], gpu: str, *, name: str, rule
     column = f"{rule.term}_usd_per_gpu_hour"
     wanted = _providers(book, rule)
     of_gpu = [row for row in book if row["gpu"] == gpu]
-    priced = [row for row in of_gpu if row.get(column) is not None and (wanted is None or row["provider"] in wanted)]
+    within = [row for row in of_gpu if (wanted is None or row["provider"] in wanted) and _in_regions(row, rule)]
+    priced = [row for row in within if row.get(column) is not None]
     rows = _newest([row for row in priced if rule.market == "any" or _is_default(row)])
     if not rows:
-        raise CatalogError(_no_row(name, rule, of_gpu, priced))
+        raise CatalogError(
+            _no_row(name, rule, of_gpu, priced, key or f"fleet.gpus.{name}.price.usd_per_gpu_hour", wanted)
+        )
     used = sorted(
         (
             PriceRow(
@@ -127,6 +135,11 @@ def _providers(book: Sequence[Mapping[str, Any]], rule: PriceRule) -> set[str] |
     return {known[name.lower()] for name in rule.providers}
 
 
+def _in_regions(row: Mapping[str, Any], rule: PriceRule) -> bool:
+    region = row.get("region")
+    return rule.regions is None or (region is not None and region.lower() in {name.lower() for name in rule.regions})
+
+
 def _is_default(row: Mapping[str, Any]) -> bool:
     return row["confidence"] == "high" and row.get("tier") not in _THIN_MARKETS
 
@@ -146,7 +159,8 @@ def _in_words(rule: PriceRule, count: int, as_of: str) -> str:
     of = f"{rule.choose} of {count} {quality}{term} row{'s' if count > 1 else ''}"
     providers = f", providers {', '.join(rule.providers)}" if rule.providers else ""
     market = "" if rule.market == "default" else ", any market"
-    return f"{of}, newest per provider, region and product{providers}{market}, as of {as_of}"
+    regions = f", regions {', '.join(rule.regions)}" if rule.regions else ""
+    return f"{of}, newest per provider, region and product{providers}{regions}{market}, as of {as_of}"
 
 
 def _no_row(
@@ -154,14 +168,23 @@ def _no_row(
     rule: PriceRule,
     of_gpu: Sequence[Mapping[str, Any]],
     priced: Sequence[Mapping[str, Any]],
+    key: str,
+    wanted: set[str] | None,
 ) -> str:
     where = f" from {', '.join(rule.providers)}" if rule.providers else ""
+    where += f" in {', '.join(rule.regions)}" if rule.regions else ""
     problem = f"no {rule.term} price for {name!r}{where} in the price book"
-    way_out = [f"state fleet.gpus.{name}.price.usd_per_gpu_hour in the scenario"]
+    way_out = [f"state {key} in the scenario"]
+    sold = [row for row in of_gpu if wanted is None or row["provider"] in wanted]
+    elsewhere: set[str] = {row["region"] for row in sold if row.get("region")}
+    if rule.regions and elsewhere and not any(_in_regions(row, rule) for row in sold):
+        way_out.append(f"take a region that the book has: {', '.join(sorted(elsewhere))}")
     if rule.market == "default" and priced:
         way_out.append(f"set price_book.market: any ({len(priced)} row{'s' if len(priced) > 1 else ''} then)")
     terms = [
-        term for term in _TERMS if term != rule.term and any(row.get(f"{term}_usd_per_gpu_hour") for row in of_gpu)
+        term
+        for term in _TERMS
+        if term != rule.term and any(row.get(f"{term}_usd_per_gpu_hour") and _in_regions(row, rule) for row in sold)
     ]
     if terms:
         way_out.append(f"choose another term: {', '.join(terms)}")

@@ -131,19 +131,20 @@ class Catalog:
             identity = self._version(short, str(version))
         return engine_record(self._sections["engines"][identity], name=short, constants=constants, gpu=gpu)
 
-    def price(self, gpu_name: str, rule: PriceRule | None = None) -> PriceChoice:
+    def price(self, gpu_name: str, rule: PriceRule | None = None, *, key: str = "") -> PriceChoice:
         """A price per GPU-hour by a rule, with the rows it rests on.
 
         Args:
             gpu_name: name of the GPU.
             rule: the rule; None: median of the newest high-confidence on-demand rows.
+            key: key of a scenario that states a price instead, for messages.
 
         Raises:
             CatalogError: the price book has no row that the rule admits.
         """
         identity = self._find("gpu", gpu_name)
         name = self._names["gpu"].shown[identity]
-        return choose_price(self._sections["gpu_hour"], identity, name=name, rule=rule or PriceRule())
+        return choose_price(self._sections["gpu_hour"], identity, name=name, rule=rule or PriceRule(), key=key)
 
     def gpu_names(self) -> list[str]:
         """Short ids of all accelerators."""

@@ -5,6 +5,7 @@ from qmodel.evaluation.fleet_metrics import evaluate_fleet, fleet_capacity, pool
 from qmodel.evaluation.kv_links import kv_token_bytes
 from qmodel.evaluation.measured_pools import MeasuredCase
 from qmodel.evaluation.path_predictions import PoolCase
+from qmodel.evaluation.purchases import price_in_fleet
 from qmodel.evaluation.resource_worth import MarginalRow, MarginalValues, marginal_values
 from qmodel.evaluation.results import CapacityResult, CurveRow, Evaluation, LatencyRow
 
@@ -23,5 +24,6 @@ __all__ = [
     "kv_token_bytes",
     "marginal_values",
     "pool_cases",
+    "price_in_fleet",
     "slo_ratios",
 ]

@@ -17,6 +17,7 @@ from qmodel.evaluation.measured_pools import (
     measured_row,
 )
 from qmodel.evaluation.path_predictions import FleetPredictions, PoolCase, Solution, predict_paths
+from qmodel.evaluation.purchases import bought_for, purchase_rows
 from qmodel.evaluation.results import Evaluation, LatencyRow
 from qmodel.queueing import ClassPrediction, pool_metrics
 from qmodel.types import (
@@ -93,6 +94,7 @@ def assess(
         slo=slo,
         latency=tuple(_latency_rows(classes, fleet, nominal)) if detail else (),
         links=tuple(_link_rows(predicted, fleet, nominal)),
+        purchases=purchase_rows(fleet, {name: case.price for name, case in cases.items()}, limits),
         stable=stable,
         feasible=stable and all(getattr(row, decided) for row in slo),
         cost_usd_per_hour=_cost(cases, fleet, limits),
@@ -142,7 +144,17 @@ def slo_ratios(
 def _cost(cases: Mapping[str, PoolCase | MeasuredCase], fleet: Fleet, limits: Limits | None) -> float:
     """Of all pools, and of GPUs that stand idle in nodes that are paid whole."""
     pools = float(sum(case.pool.gpus * case.price.usd_per_gpu_hour for case in cases.values()))
-    return pools if limits is None else pools + limits.idle_usd_per_hour(fleet.holdings)
+    return pools if limits is None else pools + sum(_idle_usd_per_hour(fleet, limits).values())
+
+
+def _idle_usd_per_hour(fleet: Fleet, limits: Limits) -> dict[str, float]:
+    """Of GPUs that stand idle in nodes that are paid whole, by type, at the mean price of what is bought."""
+    found = {}
+    for gpu, count in limits.idle_gpus(fleet.holdings).items():
+        purchases = bought_for(gpu, fleet, limits)
+        gpus = sum(item.gpus for item in purchases)
+        found[gpu] = count * sum(item.cost_usd_per_hour for item in purchases) / gpus if gpus else 0.0
+    return found
 
 
 def _limit_notes(
@@ -154,6 +166,7 @@ def _limit_notes(
     """Limits that a fleet breaks, and what is paid for and serves nothing."""
     if limits is None:
         return []
+    idle_usd = _idle_usd_per_hour(fleet, limits)
     notes = [
         f"the fleet breaks {cap.key}: it takes {limits.used(cap, fleet.holdings):.4g} {cap.unit} of {cap.most:g}"
         for cap in limits.exceeded(fleet.holdings)
@@ -167,7 +180,7 @@ def _limit_notes(
             notes.append(f"pool {name} serves {', '.join(served)}, although one of them is isolated")
     return notes + [
         f"{gpu}: nodes of {limits.of(gpu).node_gpus} GPUs are paid whole, {limits.nodes(gpu, fleet.holdings)} of them;"
-        f" GPUs that stand idle in them: {count} ({count * limits.of(gpu).usd_per_gpu_hour:.2f} USD/h)"
+        f" GPUs that stand idle in them: {count} ({idle_usd[gpu]:.2f} USD/h)"
         for gpu, count in limits.idle_gpus(fleet.holdings).items()
     ]
 

@@ -15,6 +15,7 @@ from qmodel.evaluation.kv_links import links_into
 from qmodel.evaluation.loaded_pools import LoadedPool, LoadedRow, loaded_parts
 from qmodel.evaluation.measured_pools import LoadedMeasured, MeasuredCase
 from qmodel.evaluation.path_predictions import PoolCase
+from qmodel.evaluation.purchases import price_in_fleet
 from qmodel.evaluation.results import CapacityResult, CurveRow, Evaluation
 from qmodel.perf import layouts
 from qmodel.problem import Instance, price_of, replica_of, with_engine
@@ -115,7 +116,7 @@ def pool_cases(instance: Instance, fleet: Fleet) -> dict[str, PoolCase | Measure
             what = f"none of its {pool.replicas} replicas is left when {spare} are lost, which policy asks for"
             problems.append(Problem(key=f"{key}.replicas", what=what, hint=f"have at least {spare + 1}"))
             continue
-        price = price_of(instance, pool)
+        price = price_in_fleet(price_of(instance, pool), pool, fleet, instance.limits)
         if isinstance(found, MeasuredCapacity):
             problems += _measured_problems(pool, found, fleet)
             cases[name] = MeasuredCase(pool=pool, capacity=found, price=price, spare=spare)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from qmodel.types import Fleet, LinkRow, PoolRow, RouteRow, SloRow
+from qmodel.types import Fleet, LinkRow, PoolRow, PurchaseRow, RouteRow, SloRow
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -43,6 +43,7 @@ class Evaluation:
         slo: one row per target and path.
         latency: one row per class, path and metric.
         links: one row per link between pools; empty where every path is one pool.
+        purchases: one row per GPU type and price.
         stable: every pool and link carries its load.
         feasible: stable and every target met at the confidence in force.
         cost_usd_per_hour: of all pools, and of idle GPUs in nodes that are paid whole.
@@ -59,6 +60,7 @@ class Evaluation:
     cost_usd_per_hour: float
     assumptions: tuple[str, ...] = ()
     links: tuple[LinkRow, ...] = ()
+    purchases: tuple[PurchaseRow, ...] = ()
 
     def to_dict(self) -> dict[str, object]:
         """Plain data in the names and order of the output tables."""
@@ -71,17 +73,18 @@ class Evaluation:
             "slo": [row.to_dict() for row in self.slo],
             "latency": [row.to_dict() for row in self.latency],
             "links": [row.to_dict() for row in self.links],
+            "purchases": [row.to_dict() for row in self.purchases],
             "assumptions": list(self.assumptions),
             "fleet": self.fleet.to_dict(),
         }
 
     def to_frame(self, table: str = "slo") -> pd.DataFrame:
-        """One of the tables ``pools``, ``routing``, ``slo``, ``latency`` or ``links`` as a DataFrame.
+        """One of the tables ``pools``, ``routing``, ``slo``, ``latency``, ``links`` or ``purchases`` as a DataFrame.
 
         Raises:
             ValueError: if there is no such table.
         """
-        tables = ("pools", "routing", "slo", "latency", "links")
+        tables = ("pools", "routing", "slo", "latency", "links", "purchases")
         if table not in tables:
             raise ValueError(f"table must be one of {', '.join(tables)} (got {table!r})")
         import pandas as pd

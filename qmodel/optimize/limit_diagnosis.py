@@ -18,6 +18,7 @@ __all__ = ["Diagnosis", "beyond", "round_up", "rounded", "together"]
 _BEYOND = {
     "stock": ("GPUs", "than are in stock"),
     "nodes": ("nodes", "than are in stock"),
+    "offer": ("GPUs", "than its price tiers offer"),
     "power": ("power", "than fleet.power_kw allows"),
     "pools": ("pools", "than policy.max_pools allows"),
 }

@@ -54,7 +54,7 @@ class Ledger:
     def pools(self, label: str, candidate: PoolKind, serving: int, *, most: float) -> int:
         """An integer variable that counts pools of ``serving`` replicas and their spare ones; its position."""
         replicas = serving + candidate.spare
-        position = self.builder.variable(label, cost=_paid(candidate, replicas), upper=most, integer=True)
+        position = self.builder.variable(label, cost=self._paid(candidate, replicas), upper=most, integer=True)
         self._uses.append(_Use(position=position, candidate=candidate, replicas=replicas, pools=1, most=most))
         return position
 
@@ -64,7 +64,7 @@ class Ledger:
         Where pools are counted or have replicas to spare, opening the pool is a variable of its own: what the pool
         carries of a class is then at most what its replicas carry, and nothing while it is not open.
         """
-        position = self.builder.variable(label, cost=_paid(candidate, 1), upper=most, integer=True)
+        position = self.builder.variable(label, cost=self._paid(candidate, 1), upper=most, integer=True)
         self._uses.append(_Use(position=position, candidate=candidate, replicas=1, pools=0, most=most))
         if candidate.spare or self.limits.max_pools is not None:
             self._groups[position] = _Group(label=label, candidate=candidate)
@@ -81,6 +81,7 @@ class Ledger:
         """Write the rows: cover of each class, then each of ``limits.caps``, then what ties variables together."""
         opened = [self._opened(group) for group in self._groups.values()]
         nodes = self._nodes()
+        offers = self._offers(nodes)
         covers: dict[str, dict[int, float]] = {item.name: {} for item in classes}
         for position, shares in self._covers:
             for name, share in shares.items():
@@ -89,12 +90,16 @@ class Ledger:
             self.builder.row(f"cover {name}", row, ">=", 1.0)
         for cap in self.limits.caps:
             name = f"{cap.kind} {cap.name}".strip()
-            self.builder.row(name, self._taken(cap, nodes), "<=", float(cap.most))
+            self.builder.row(name, self._taken(cap, nodes, offers), "<=", float(cap.most))
         for gpu, position in nodes.items():
             size = self.limits.of(gpu).node_gpus
             assert size is not None  # nodes are counted only where their size is known
             held = {use.position: float(use.candidate.taken_gpus * use.replicas) for use in self._uses_of(gpu)}
             self.builder.row(f"packed {gpu}", {**held, position: -float(size)}, "<=", 0.0)
+        for gpu, positions in offers.items():
+            self.builder.row(
+                f"bought {gpu}", {**self._paid_gpus(gpu, nodes), **dict.fromkeys(positions.values(), -1.0)}, "<=", 0.0
+            )
         for rows in opened:
             for name, row in rows:
                 self.builder.row(name, row, "<=", 0.0)
@@ -102,7 +107,7 @@ class Ledger:
     def _opened(self, group: _Group) -> list[tuple[str, dict[int, float]]]:
         """The variable that opens a pool of single replicas, those of what it carries, and the rows between them."""
         spare = group.candidate.spare
-        cost = _paid(group.candidate, spare)
+        cost = self._paid(group.candidate, spare)
         open_pool = self.builder.variable(f"open {group.label}", cost=cost, upper=1.0, integer=True)
         self._uses.append(_Use(position=open_pool, candidate=group.candidate, replicas=spare, pools=1, most=1.0))
         rows: list[tuple[str, dict[int, float]]] = []
@@ -124,21 +129,51 @@ class Ledger:
             item = self.limits.of(gpu)
             if item.counts_nodes and item.node_gpus is not None:
                 held = sum(use.candidate.taken_gpus * use.replicas * use.most for use in self._uses_of(gpu))
-                usd = item.usd_per_gpu_hour * item.node_gpus if item.whole_nodes else 0.0
+                usd = item.usd_per_gpu_hour * item.node_gpus if item.whole_nodes and not item.mixes_offers else 0.0
                 most = float(ceil(held / item.node_gpus))
                 found[gpu] = self.builder.variable(f"nodes {gpu}", cost=usd, upper=most, integer=True)
         return found
 
-    def _taken(self, cap: Cap, nodes: Mapping[str, int]) -> dict[int, float]:
+    def _offers(self, nodes: Mapping[str, int]) -> dict[str, dict[str, int]]:
+        """A variable per offer of each GPU type that mixes them, by type and term: the GPUs bought.
+
+        They need not be integers: what is paid for is, and the cheapest are bought first.
+        """
+        found: dict[str, dict[str, int]] = {}
+        most = {use.position: use.most for use in self._uses} | {
+            position: self.builder.upper(position) for position in nodes.values()
+        }
+        for gpu in sorted({use.candidate.gpu for use in self._uses}):
+            item = self.limits.of(gpu)
+            if item.mixes_offers:
+                largest = sum(gpus * most[position] for position, gpus in self._paid_gpus(gpu, nodes).items())
+                found[gpu] = {
+                    offer.term: self.builder.variable(
+                        f"buy {gpu} {offer.term}", cost=offer.usd_per_gpu_hour, upper=largest, integer=False
+                    )
+                    for offer in item.offers
+                }
+        return found
+
+    def _paid_gpus(self, gpu: str, nodes: Mapping[str, int]) -> dict[int, float]:
+        """GPUs of one type that are paid for with one unit of each variable."""
+        if self.limits.of(gpu).whole_nodes and gpu in nodes:
+            return {nodes[gpu]: float(self.limits.of(gpu).lot)}
+        return {use.position: float(use.candidate.layout.gpus * use.replicas) for use in self._uses_of(gpu)}
+
+    def _taken(self, cap: Cap, nodes: Mapping[str, int], offers: Mapping[str, Mapping[str, int]]) -> dict[int, float]:
         """What one unit of each variable takes of a limit."""
         if cap.kind == "pools":
             return {use.position: float(use.pools) for use in self._uses if use.pools}
         if cap.kind == "nodes":
             return {nodes[cap.name]: 1.0} if cap.name in nodes else {}
+        if cap.kind == "offer":
+            (gpu,) = cap.gpus
+            return {offers[gpu][cap.term]: 1.0} if gpu in offers else self._paid_gpus(gpu, nodes)
         row: dict[int, float] = {}
         for gpu in dict.fromkeys(use.candidate.gpu for use in self._uses):
             item = self.limits.of(gpu)
-            if cap.kind == "stock" and cap.name != gpu:
+            if not cap.concerns(gpu):
                 continue
             each = 1.0 if cap.kind == "stock" else item.kw_per_gpu or 0.0
             if item.whole_nodes and gpu in nodes:
@@ -150,7 +185,7 @@ class Ledger:
     def _uses_of(self, gpu: str) -> list[_Use]:
         return [use for use in self._uses if use.candidate.gpu == gpu and use.replicas]
 
-
-def _paid(candidate: PoolKind, replicas: int) -> float:
-    """Of replicas, USD/h; nothing where the nodes that hold them are paid."""
-    return 0.0 if candidate.whole_nodes else candidate.cost_usd_per_hour * replicas
+    def _paid(self, candidate: PoolKind, replicas: int) -> float:
+        """Of replicas, USD/h; nothing where nodes that hold them, or GPUs at several prices, are paid apart."""
+        apart = candidate.whole_nodes or self.limits.of(candidate.gpu).mixes_offers
+        return 0.0 if apart else candidate.cost_usd_per_hour * replicas

@@ -100,6 +100,10 @@ class ProgramBuilder:
         self._integer.append(integer)
         return len(self._names) - 1
 
+    def upper(self, position: int) -> float:
+        """Upper bound of a variable."""
+        return self._upper[position]
+
     def row(self, name: str, coefficients: dict[int, float], sense: Sense, rhs: float) -> None:
         """Add a row; coefficients by variable position."""
         self._rows.append((name, coefficients, sense, rhs))

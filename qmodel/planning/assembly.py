@@ -12,7 +12,7 @@ from qmodel.candidates import Candidate, Column, feasible_at, least_counts
 from qmodel.planning.measured_pools import carried_by
 from qmodel.planning.planned_pools import PlannedKind, PlannedMeasured, PlannedPool
 from qmodel.problem import Instance
-from qmodel.types import Fleet, Holding, Limits, Path, Pool, RequestClass
+from qmodel.types import MIXED, Fleet, Holding, Limits, Path, Pool, RequestClass
 
 __all__ = ["assemble", "cost_of", "grown_for", "pools_of"]
 
@@ -21,8 +21,9 @@ _MOST_REPAIRS = 20  # replicas one pool may grow by before the columns must have
 
 
 def cost_of(pools: Sequence[PlannedKind], limits: Limits) -> float:
-    """Cost of a fleet of pools, USD/h, with what stands idle in nodes that are paid whole."""
-    return sum(item.cost_usd_per_hour for item in pools) + limits.idle_usd_per_hour([item.holding for item in pools])
+    """Cost of a fleet of pools, USD/h, with idle GPUs of nodes that are paid whole and GPUs at dearer offers."""
+    cheapest = sum(item.cost_usd_per_hour for item in pools)
+    return cheapest + limits.surcharge_usd_per_hour([item.holding for item in pools])
 
 
 def pools_of(
@@ -87,7 +88,10 @@ def _pool(instance: Instance, members: Sequence[tuple[Column, int]], carried: Ma
 
 
 def assemble(pools: Sequence[PlannedKind]) -> Fleet:
-    """The fleet of planned pools, with readable pool names and routing by class."""
+    """The fleet of planned pools, with readable pool names and routing by class.
+
+    Where GPUs are bought at several prices no pool has its own: the fleet decides what is bought.
+    """
     fleet_pools: dict[str, Pool] = {}
     routing: dict[str, list[Path]] = {}
     for item in pools:
@@ -99,8 +103,8 @@ def assemble(pools: Sequence[PlannedKind]) -> Fleet:
             layout=item.candidate.layout,
             replicas=item.holding.replicas,
             precision=item.candidate.precision,
-            price_tier=item.candidate.price.tier,
-            usd_per_gpu_hour=item.candidate.price.usd_per_gpu_hour,
+            price_tier=MIXED if item.candidate.offers else item.candidate.price.tier,
+            usd_per_gpu_hour=None if item.candidate.offers else item.candidate.price.usd_per_gpu_hour,
         )
         for request_class, share in zip(item.classes, item.shares, strict=True):
             routing.setdefault(request_class.name, []).append(Path(pools=(name,), share=share))

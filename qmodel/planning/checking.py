@@ -203,6 +203,7 @@ def _replanned(
         routing=result.routing,
         slo=result.slo,
         latency=result.latency,
+        purchases=result.purchases,
         why=replace(plan.why, text=f"grown after simulation from {_cost(plan):.2f} USD/h; as planned: {plan.why.text}"),
         cost_at_p90_usd_per_hour=None,
         inputs=plan_inputs(instance, fleet, mip_gap=mip_gap),

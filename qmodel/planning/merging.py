@@ -67,7 +67,7 @@ def _joined(
     others: Sequence[PlannedKind],
 ) -> PlannedPool | None:
     """The cheapest pool within the limits that carries what both carry, None where each would cost more."""
-    paid_usd_per_hour = sum(item.candidate.pool_cost(item.replicas) for item in (first, second))
+    paid_usd_per_hour = sum(_cost(item) for item in (first, second))
     shares: dict[str, float] = {}
     classes: dict[str, RequestClass] = {}
     for item in (first, second):
@@ -96,4 +96,5 @@ def _joined(
 
 
 def _cost(item: PlannedPool) -> float:
-    return item.candidate.pool_cost(item.replicas)
+    """At the cheapest price; what is truly saved is decided for the whole fleet."""
+    return item.candidate.least_cost(item.replicas)

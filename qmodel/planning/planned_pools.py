@@ -31,7 +31,7 @@ class PlannedKind:
 
     @property
     def cost_usd_per_hour(self) -> float:
-        """Of the GPUs that serve and those to spare; what stands idle beside them in a node is not counted."""
+        """Of its GPUs at the cheapest price, those to spare included; its fleet may pay more."""
         return self.candidate.price.usd_per_gpu_hour * self.holding.replica_gpus * self.holding.replicas
 
 

@@ -176,6 +176,7 @@ def _planned(search: _Search, choice: Choice) -> Plan:
         routing=result.routing,
         slo=result.slo,
         latency=result.latency,
+        purchases=result.purchases,
         prices=_price_rows(choice, instance.limits),
         why=_reasons(search, choice, pools, result),
         cost_at_p90_usd_per_hour=_cost_at_p90(instance, pools, cost),

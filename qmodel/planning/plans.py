@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 from qmodel.errors import InfeasibleError, SolverFailedError
 from qmodel.evaluation.results import LatencyRow
 from qmodel.files import write_text
-from qmodel.types import Fleet, PoolRow, RouteRow, SloRow
+from qmodel.types import Fleet, PoolRow, PurchaseRow, RouteRow, SloRow
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -114,6 +114,7 @@ class Plan:
         gap: (cost - bound) / cost.
         gap_columns: the same against the columns that the integer program chose from.
         fleet: None without a plan.
+        purchases: GPUs bought, by type and price.
         cost_at_p90_usd_per_hour: of the same pools grown until every target holds when steps take the upper error band;
             None where stock is too small for that.
         objective: what was made small or large; None where that is the cost.
@@ -140,6 +141,7 @@ class Plan:
     latency: tuple[LatencyRow, ...]
     prices: tuple[PriceRow, ...]
     why: Why
+    purchases: tuple[PurchaseRow, ...] = ()
     cost_at_p90_usd_per_hour: float | None = None
     objective: ObjectiveRow | None = None
     served: tuple[ServedRow, ...] = ()
@@ -170,6 +172,7 @@ class Plan:
             "routing": [row.to_dict() for row in self.routing],
             "slo": [row.to_dict() for row in self.slo],
             "latency": [row.to_dict() for row in self.latency],
+            "purchases": [row.to_dict() for row in self.purchases],
             "prices": [asdict(row) for row in self.prices],
             "why": asdict(self.why),
             "assumptions": list(self.assumptions),
@@ -200,12 +203,12 @@ class Plan:
         write_text(path, json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n")
 
     def to_frame(self, table: str = "pools") -> pd.DataFrame:
-        """One of ``pools``, ``routing``, ``slo``, ``latency``, ``served`` as a DataFrame.
+        """One of ``pools``, ``routing``, ``slo``, ``latency``, ``purchases``, ``served`` as a DataFrame.
 
         Raises:
             ValueError: if there is no such table.
         """
-        tables = ("pools", "routing", "slo", "latency", "served")
+        tables = ("pools", "routing", "slo", "latency", "purchases", "served")
         if table not in tables:
             raise ValueError(f"table must be one of {', '.join(tables)} (got {table!r})")
         import pandas as pd
@@ -262,6 +265,7 @@ def _plan_from(data: Mapping[str, object]) -> Plan:
         routing=tuple(RouteRow(**row) for row in rows("routing")),  # type: ignore[arg-type]
         slo=tuple(SloRow(**row) for row in rows("slo")),  # type: ignore[arg-type]
         latency=tuple(LatencyRow(**row) for row in rows("latency")),  # type: ignore[arg-type]
+        purchases=tuple(PurchaseRow(**row) for row in rows("purchases")),  # type: ignore[arg-type]
         prices=tuple(PriceRow(**row) for row in rows("prices")),  # type: ignore[arg-type]
         why=Why(
             text=str(why["text"]),

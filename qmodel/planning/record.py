@@ -7,9 +7,9 @@ from dataclasses import asdict
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 
-from qmodel.evaluation import MeasuredCase, PoolCase, pool_cases
+from qmodel.evaluation import MeasuredCase, PoolCase, pool_cases, price_in_fleet
 from qmodel.problem import Instance, Price
-from qmodel.types import Fleet, Limits, MeasuredCapacity, Pool, Replica, RequestClass
+from qmodel.types import Fleet, Limits, MeasuredCapacity, Replica, RequestClass
 
 __all__ = ["cases_from", "classes_from", "limits_from", "plan_inputs", "versions"]
 
@@ -73,17 +73,17 @@ def classes_from(inputs: Mapping[str, object]) -> dict[str, RequestClass]:
     return {name: RequestClass.from_dict(name, _mapping(item)) for name, item in _mapping(inputs["classes"]).items()}
 
 
-def cases_from(inputs: Mapping[str, object], pools: Mapping[str, Pool]) -> dict[str, PoolCase | MeasuredCase]:
-    """Replicas or capacities, routers and prices as a plan embeds them.
+def cases_from(inputs: Mapping[str, object], fleet: Fleet) -> dict[str, PoolCase | MeasuredCase]:
+    """Replicas or capacities, routers and prices as a plan embeds them; what offers cost is derived from the fleet.
 
     Raises:
         KeyError: if a part is missing.
     """
     found, limits = _mapping(inputs["pools"]), limits_from(inputs)
     cases: dict[str, PoolCase | MeasuredCase] = {}
-    for name, pool in pools.items():
+    for name, pool in fleet.pools.items():
         item = _mapping(found[name])
-        price = _price_from(_mapping(item["price"]))
+        price = price_in_fleet(_price_from(_mapping(item["price"])), pool, fleet, limits)
         spare = limits.spare(pool.gpu, pool.layout.gpus)
         if "capacity" in item:
             capacity = MeasuredCapacity.from_dict(_mapping(item["capacity"]))

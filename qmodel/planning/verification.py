@@ -13,7 +13,7 @@ from qmodel.evaluation import Evaluation, MeasuredCase, PoolCase
 from qmodel.evaluation.assessment import assess
 from qmodel.planning.plans import Plan
 from qmodel.planning.record import cases_from, classes_from, limits_from
-from qmodel.types import Limits, PoolRow, RequestClass, SloRow
+from qmodel.types import Limits, PoolRow, PurchaseRow, RequestClass, SloRow
 
 __all__ = ["Check", "Verification", "verify"]
 
@@ -55,7 +55,7 @@ def verify(plan: Plan) -> Verification:
     if plan.fleet is None:
         return Verification(checks=())
     classes = classes_from(plan.inputs)
-    cases = cases_from(plan.inputs, plan.fleet.pools)
+    cases = cases_from(plan.inputs, plan.fleet)
     limits = limits_from(plan.inputs)
     confidence = str(plan.inputs["confidence"])
     left = _left_over(cases)
@@ -165,21 +165,29 @@ def _targets(result: Evaluation, confidence: str) -> Check:
 
 
 def _tables(plan: Plan, result: Evaluation) -> Check:
-    """Pool and route rows say what the fleet is; routes, counts, prices and yes or no must agree exactly."""
+    """Pool, purchase and route rows say what the fleet is; routes, counts, prices and yes or no must agree exactly."""
     for name, stated, derived in (
         ("pools", _pool_facts(plan.pools), _pool_facts(result.pools)),
         ("routing", plan.routing, result.routing),
         ("slo", _slo_facts(plan.slo), _slo_facts(result.slo)),
+        ("purchases", _purchase_facts(plan.purchases), _purchase_facts(result.purchases)),
     ):
         if stated != derived:
             return Check(name="tables", ok=False, detail=f"table '{name}' differs from the fleet")
-    return Check(name="tables", ok=True, detail="pools, routing and targets are those of the fleet")
+    return Check(name="tables", ok=True, detail="pools, routing, targets and purchases are those of the fleet")
 
 
 def _pool_facts(rows: Sequence[PoolRow]) -> list[tuple[object, ...]]:
     return [
         (row.pool, row.model, row.gpu, row.tp, row.pp, row.ep, row.dp, row.cp, row.replicas, row.gpus) for row in rows
-    ] + [(row.usd_per_gpu_hour, round(row.cost_usd_per_hour, 6), row.stable) for row in rows]
+    ] + [(row.price_tier, round(row.usd_per_gpu_hour, 9), round(row.cost_usd_per_hour, 6), row.stable) for row in rows]
+
+
+def _purchase_facts(rows: Sequence[PurchaseRow]) -> list[tuple[object, ...]]:
+    return [
+        (row.gpu, row.provider, row.region, row.term, row.gpus, row.usd_per_gpu_hour, round(row.cost_usd_per_hour, 6))
+        for row in rows
+    ]
 
 
 def _slo_facts(rows: Sequence[SloRow]) -> list[tuple[object, ...]]:

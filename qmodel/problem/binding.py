@@ -8,11 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from qmodel.catalog import Catalog, PriceRule, load_catalog
+from qmodel.catalog import Catalog, load_catalog
 from qmodel.errors import CatalogError, Problem, ScenarioError
 from qmodel.problem.calibrations import calibration_notes, known_catalog, unused_calibrations
 from qmodel.problem.demand import bind_class
 from qmodel.problem.fleet_limits import bind_limits
+from qmodel.problem.gpu_prices import BoundPrices, bind_prices
 from qmodel.problem.instances import GpuOption, Instance, LayoutRules, Policy, Price, Profile
 from qmodel.problem.names import unknown_names
 from qmodel.problem.objectives import bind_objective
@@ -160,24 +161,26 @@ class _Binder:
         return classes
 
     def _gpu(self, name: str, spec: GpuSpec) -> GpuOption | None:
-        key = f"fleet.gpus.{name}"
+        key, named = f"fleet.gpus.{name}", spec.gpu or name
         try:
-            gpu = self.catalog.gpu(name)
+            gpu = self.catalog.gpu(named)
         except CatalogError:
-            return self._profiled_gpu(name, spec) if name in self.profiled_gpus else None
+            return self._profiled_gpu(name, spec) if {name, named} & self.profiled_gpus else None
         try:
-            node = self.catalog.node(spec.node) if spec.node else self.catalog.default_node(name)
+            node = self.catalog.node(spec.node) if spec.node else self.catalog.default_node(named)
             fabric_name = spec.fabric or node.nic_fabric
             fabric = self.catalog.fabric(fabric_name) if fabric_name else None
             topology = self.catalog.topology(spec.topology or "rail-fat-tree")
         except CatalogError:  # reported by unknown_names
             return None
         if node.gpu != gpu.name:
-            self._reject(f"{key}.node", f"node '{node.name}' has {node.gpu} GPUs", f"default: '{self._default(name)}'")
-        price = self._price(name, spec, in_catalog=True)
-        if price is None:
+            self._reject(f"{key}.node", f"node '{node.name}' has {node.gpu} GPUs", f"default: '{self._default(named)}'")
+        prices = self._prices(name, named)
+        if prices.price is None:
             return None
-        engine = self._engine(name, gpu_known=True)
+        engine = self._engine(name, named)
+        if named != name:
+            self.assumptions.append(f"{name}: {gpu.name} of the catalog{_from(spec)}")
         self.assumptions.append(_hardware_note(name, node, fabric, topology))
         self.assumptions.append(f"{name}: {_engine_note(engine)}")
         if gpu.constants_status != "fitted":
@@ -188,7 +191,8 @@ class _Binder:
             node=node,
             fabric=fabric,
             topology=topology,
-            price=price,
+            price=prices.price,
+            offers=prices.offers,
             engine=engine,
         )
 
@@ -199,8 +203,8 @@ class _Binder:
         for part in ("node", "fabric", "topology"):
             if getattr(spec, part) is not None:
                 self._reject(f"fleet.gpus.{name}.{part}", f"'{name}' is known by profiles only", f"leave {part} out")
-        price = self._price(name, spec, in_catalog=False)
-        if price is None:
+        prices = self._prices(name, None)
+        if prices.price is None:
             return None
         return GpuOption(
             name=name,
@@ -208,37 +212,25 @@ class _Binder:
             node=None,
             fabric=None,
             topology=None,
-            price=price,
-            engine=self._engine(name, gpu_known=False),
+            price=prices.price,
+            offers=prices.offers,
+            engine=self._engine(name, None),
         )
 
-    def _price(self, name: str, spec: GpuSpec, *, in_catalog: bool) -> Price | None:
-        key = f"fleet.gpus.{name}"
-        book = self.scenario.fleet.price_book
-        stated = spec.price
-        term = (stated.term if stated and stated.term else None) or book.term
-        if stated is not None and stated.usd_per_gpu_hour is not None:
-            return Price(usd_per_gpu_hour=stated.usd_per_gpu_hour, tier=term, basis="stated in the scenario")
-        if not in_catalog:
-            self._reject(key, "has no price, and the catalog does not know it", "write price: {usd_per_gpu_hour: ...}")
-            return None
-        rule = PriceRule(providers=book.providers, term=term, market=book.market, choose=book.choose)
-        try:
-            chosen = self.catalog.price(name, rule)
-        except CatalogError as error:
-            self._reject_name(key, error)
-            return None
-        self.assumptions.append(f"{name}: {chosen.usd_per_gpu_hour:g} USD per GPU-hour, {chosen.rule}")
-        return Price(usd_per_gpu_hour=chosen.usd_per_gpu_hour, tier=term, basis=chosen.rule)
+    def _prices(self, name: str, gpu: str | None) -> BoundPrices:
+        found = bind_prices(self.scenario, self.catalog, name, gpu=gpu)
+        self.problems += found.problems
+        self.assumptions += found.notes
+        return found
 
-    def _engine(self, gpu_name: str, *, gpu_known: bool) -> Engine:
+    def _engine(self, gpu_name: str, in_catalog: str | None) -> Engine:
         settings = self.scenario.engine_settings(gpu_name)
         name = str(settings.pop("name", "vllm"))
         version = settings.pop("version", None)
         engine = Engine(name=name)
-        if gpu_known:
+        if in_catalog is not None:
             try:
-                engine = self.catalog.engine(name, self.catalog.gpu(gpu_name), version)
+                engine = self.catalog.engine(name, self.catalog.gpu(in_catalog), version)
             except CatalogError as error:
                 if version is not None and "version" in str(error):
                     self._reject_name(self._engine_key(gpu_name, "version"), error)
@@ -259,23 +251,29 @@ class _Binder:
         used = {spec.model for spec in self.scenario.classes.values()}
         found: dict[tuple[str, str], tuple[Profile, ...]] = {}
         for index, spec in enumerate(self.scenario.profiles):
-            if spec.gpu not in self.scenario.fleet.gpus:
+            names = self._entries_of(spec.gpu)
+            if not names:
                 self._unused_profile(index, spec)
+            bound = [gpus[name] for name in names if name in gpus]
+            if not bound or spec.model not in used:
                 continue
-            option = gpus.get(spec.gpu)
-            if option is None or spec.model not in used:
-                continue
-            replica = self._measured(index, spec) or profiled_replica(spec, option.engine)
-            profile = Profile(model=spec.model, gpu=spec.gpu, layout=spec.layout.layout, replica=replica)
-            room = no_prompt_room(replica) if isinstance(replica, Replica) else None
-            if room is not None and no_prompt_room(option.engine) is None:  # else said of the engine already
-                self._reject(f"profiles[{index}].max_num_seqs", *room)
-            pair = (spec.model, spec.gpu)
-            if any(item.layout == profile.layout for item in found.get(pair, ())):
-                what = f"{spec.model} on {spec.gpu} in layout {profile.layout} is profiled twice"
-                self._reject(f"profiles[{index}]", what, "keep one")
-            found[pair] = (*found.get(pair, ()), profile)
+            measured = self._measured(index, spec)
+            for option in bound:
+                replica = measured or profiled_replica(spec, option.engine)
+                profile = Profile(model=spec.model, gpu=option.name, layout=spec.layout.layout, replica=replica)
+                room = no_prompt_room(replica) if isinstance(replica, Replica) else None
+                if room is not None and no_prompt_room(option.engine) is None:  # else said of the engine already
+                    self._reject(f"profiles[{index}].max_num_seqs", *room)
+                pair = (spec.model, option.name)
+                if any(item.layout == profile.layout for item in found.get(pair, ())):
+                    what = f"{spec.model} on {option.name} in layout {profile.layout} is profiled twice"
+                    self._reject(f"profiles[{index}]", what, "keep one")
+                found[pair] = (*found.get(pair, ()), profile)
         return found
+
+    def _entries_of(self, gpu: str) -> list[str]:
+        """Entries of ``fleet.gpus`` that a profile of a GPU describes: the one of its name, and those that name it."""
+        return [name for name, spec in self.scenario.fleet.gpus.items() if gpu in (name, spec.gpu)]
 
     def _measured(self, index: int, spec: ProfileSpec) -> MeasuredCapacity | None:
         """The measured capacity that a profile states, its class names checked; None where it states step times."""
@@ -341,6 +339,12 @@ def _priority_notes(classes: Mapping[str, RequestClass]) -> list[str]:
             order = ", ".join(f"{item.name} {item.priority}" for item in members)
             notes.append(f"{model}: engines admit requests by priority ({order}), which their scheduler must be set to")
     return notes
+
+
+def _from(spec: GpuSpec) -> str:
+    """Who sells a GPU and where, in words."""
+    provider = f" from {spec.provider}" if spec.provider else ""
+    return f"{provider} in {spec.region}" if spec.region else provider
 
 
 def _hardware_note(name: str, node: Node, fabric: Fabric | None, topology: Topology | None) -> str:

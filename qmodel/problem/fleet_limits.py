@@ -45,7 +45,9 @@ def bind_limits(
             max_nodes=spec.max_nodes,
             node_gpus=node_gpus,
             whole_nodes=spec.billing == "per_node",
-            usd_per_gpu_hour=option.price.usd_per_gpu_hour,
+            offers=option.offers,
+            provider=spec.provider or "",
+            region=spec.region or "",
             kw_per_gpu=power_kw,
         )
     problems += _unknown_forbidden(scenario)

@@ -15,6 +15,7 @@ from qmodel.types import (
     MeasuredCapacity,
     Model,
     Node,
+    Offer,
     Replica,
     RequestClass,
     Slo,
@@ -48,6 +49,8 @@ class GpuOption:
         name: the name the scenario uses.
         gpu: catalog record; None where only profiles describe it.
         node, fabric, topology: how its GPUs are joined; None where only profiles describe it.
+        price: of the cheapest offer.
+        offers: at which GPUs can be had, in merit order.
         engine: engine settings on this GPU.
     """
 
@@ -58,6 +61,7 @@ class GpuOption:
     topology: Topology | None
     price: Price
     engine: Engine
+    offers: tuple[Offer, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -43,7 +43,11 @@ def _unknown(tree: Mapping[str, Any], catalog: Catalog) -> Iterator[tuple[str, C
     fleet = tree.get("fleet")
     for name, section in _sections(fleet.get("gpus") if isinstance(fleet, Mapping) else None):
         key = join_key("fleet.gpus", name)
-        if name not in gpus:
+        named = section.get("gpu")
+        if isinstance(named, str):
+            if named not in gpus and name not in gpus:
+                yield from _looked_up(join_key(key, "gpu"), catalog.gpu, named)
+        elif name not in gpus:
             yield from _looked_up(key, catalog.gpu, name)
         for part in _GPU_PARTS:
             if isinstance(section.get(part), str):

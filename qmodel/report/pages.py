@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from qmodel.report.blocks import Block, Bullets, Facts, Heading, Lines
+from qmodel.report.blocks import Block, Bullets, Facts, Heading, Lines, TextTable
 from qmodel.report.number_text import decimal_text, month_text, percent_text, seconds_text, usd_text
 from qmodel.report.row_tables import (
     alternative_table,
@@ -15,6 +15,7 @@ from qmodel.report.row_tables import (
     link_table,
     pool_table,
     price_table,
+    purchase_table,
     routing_table,
     served_table,
     slo_table,
@@ -51,7 +52,8 @@ def plan_page(plan: Plan) -> tuple[Block, ...]:
         Facts(rows=_plan_facts(plan)),
         pool_table(plan.pools),
         *_overloads(plan.pools),
-        *([routing] if routing else []),
+        *_some(purchase_table(plan.purchases)),
+        *_some(routing),
         *([served_table(plan.served)] if plan.served else []),
         slo_table(plan.slo),
         price_table(plan.prices),
@@ -96,8 +98,9 @@ def evaluation_page(evaluation: Evaluation, *, title: str = "Evaluation of a fle
         Facts(rows=tuple(facts)),
         pool_table(evaluation.pools),
         *_overloads(evaluation.pools, evaluation.links),
-        *([links] if links else []),
-        *([routing] if routing else []),
+        *_some(purchase_table(evaluation.purchases)),
+        *_some(links),
+        *_some(routing),
         slo_table(evaluation.slo),
         latency_table(evaluation.latency),
         _assumptions(evaluation.assumptions),
@@ -165,6 +168,10 @@ def _status_words(plan: Plan) -> str:
         )
     stopped = STOPPED_BY.get(plan.termination, plan.termination)
     return f"{plan.status}: meets every target; a cheaper fleet is not ruled out ({stopped})"
+
+
+def _some(table: TextTable | None) -> tuple[Block, ...]:
+    return () if table is None else (table,)
 
 
 def _overloads(pools: Sequence[PoolRow], links: Sequence[LinkRow] = ()) -> tuple[Block, ...]:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from qmodel.evaluation.resource_worth import MarginalRow
     from qmodel.evaluation.results import CurveRow, LatencyRow
     from qmodel.planning.plans import Alternative, PriceRow, ServedRow
-    from qmodel.types import LinkRow, PoolRow, RouteRow, SloRow
+    from qmodel.types import LinkRow, PoolRow, PurchaseRow, RouteRow, SloRow
 
 __all__ = [
     "alternative_table",
@@ -33,6 +33,7 @@ __all__ = [
     "marginal_table",
     "pool_table",
     "price_table",
+    "purchase_table",
     "routing_table",
     "served_table",
     "slo_table",
@@ -179,6 +180,24 @@ def link_table(links: Sequence[LinkRow]) -> TextTable | None:
         for row in links
     )
     return TextTable(title="Links", columns=columns, rows=rows)
+
+
+def purchase_table(purchases: Sequence[PurchaseRow]) -> TextTable | None:
+    """One line per GPU type and price; None where every type has one price and nobody is named who sells it."""
+    kinds = [row.gpu for row in purchases]
+    named = any(row.provider or row.region for row in purchases)
+    if len(set(kinds)) == len(kinds) and not named:
+        return None
+    columns = [Column(header="GPU")]
+    columns += [Column(header="provider"), Column(header="region")] if named else []
+    columns += [Column(header="term")]
+    columns += [Column(header=name, numeric=True) for name in ("GPUs", "USD per GPU-hour", "USD/h")]
+    rows = []
+    for row in purchases:
+        source = [row.provider or NONE_TEXT, row.region or NONE_TEXT] if named else []
+        cells = [f"{row.gpus:,}", money_text(row.usd_per_gpu_hour), money_text(row.cost_usd_per_hour)]
+        rows.append((row.gpu, *source, row.term, *cells))
+    return TextTable(title="Purchases", columns=tuple(columns), rows=tuple(rows))
 
 
 def price_table(prices: Sequence[PriceRow]) -> TextTable:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from qmodel.scenario.sections import (
     Complaint,
@@ -38,6 +38,7 @@ __all__ = [
     "ProfileSpec",
     "StepTable",
     "Term",
+    "TierSpec",
 ]
 
 Term = Literal["on_demand", "reserved_1y", "reserved_3y", "spot"]
@@ -105,9 +106,41 @@ class PriceSpec(Section):
             yield Complaint("is empty", hint="write price: {usd_per_gpu_hour: 3.8}, or leave it out")
 
 
+class TierSpec(PriceSpec):
+    """One of several prices of a GPU, and how many can be had at it."""
+
+    max_count: Stock | None = Field(
+        default=None, description="GPUs that can be had at this price; no limit if left out."
+    )
+
+    def complaints(self) -> Iterator[Complaint]:
+        if self.term is None:
+            yield Complaint("needs a term", hint="on_demand, reserved_1y or reserved_3y")
+        elif self.term == "spot":
+            yield Complaint(
+                "spot GPUs may be taken away, so they cannot stand in for others",
+                ("term",),
+                "give them an entry of their own in fleet.gpus",
+            )
+
+
+def _no_term_twice(tiers: tuple[TierSpec, ...]) -> tuple[TierSpec, ...]:
+    terms = [tier.term for tier in tiers]
+    twice = [term for place, term in enumerate(terms) if term in terms[:place]]
+    if twice:
+        raise refusal(f"states the term {twice[0]} twice", "add up their max_count, or use another entry of fleet.gpus")
+    return tiers
+
+
 class GpuSpec(Section):
     """One GPU type that the fleet may use; what is left out comes from the catalog."""
 
+    gpu: Name | None = Field(
+        default=None,
+        description="The GPU it is, a name of the catalog or of profiles; the name of the entry if left out.",
+    )
+    provider: Text | None = Field(default=None, description="Who sells it; picks prices of that provider.")
+    region: Text | None = Field(default=None, description="Where it stands; picks prices of that region.")
     node: Text | None = Field(default=None, description="Machine the GPU comes in, a node of the catalog.")
     fabric: Text | None = Field(
         default=None, description="Network between nodes, a fabric of the catalog; the node's GPU NIC if left out."
@@ -127,7 +160,19 @@ class GpuSpec(Section):
         default=None, description="Power that one GPU takes with its part of the node, W; from the catalog if left out."
     )
     price: PriceSpec | None = Field(default=None, description="The price of one GPU and hour.")
+    tiers: (
+        Annotated[tuple[TierSpec, ...], Field(min_length=1), BeforeValidator(as_tuple), AfterValidator(_no_term_twice)]
+        | None
+    ) = Field(default=None, description="Instead of price: several prices; the cheapest GPUs are bought first.")
     engine: EngineSpec | None = Field(default=None, description="Engine settings on this GPU; they win over engine.")
+
+    def complaints(self) -> Iterator[Complaint]:
+        if self.price is not None and self.tiers is not None:
+            yield Complaint(
+                "states price and tiers, which exclude each other",
+                hint="keep one of them; in a variant or override '~' removes what the file states",
+                about=("price", "tiers"),
+            )
 
 
 def _all_or_list(value: object) -> object:

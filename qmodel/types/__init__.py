@@ -34,10 +34,12 @@ from qmodel.types.laws import FloatArray, IntArray, Law, Lengths, mix_laws, mix_
 from qmodel.types.layouts import Collective, Engine, Layout, LinkCosts, Refusal
 from qmodel.types.limits import Cap, Forbidden, GpuLimits, Holding, LimitKind, Limits
 from qmodel.types.measured import MeasuredCapacity
+from qmodel.types.offers import MIXED, Offer, Purchase, PurchaseRow, bought, in_merit_order
 from qmodel.types.replica import Admission, Band, Preemption, Replica, Router, StepLaw
 
 __all__ = [
     "METRICS",
+    "MIXED",
     "ROLES_IN_A_ROW",
     "Admission",
     "Band",
@@ -74,12 +76,15 @@ __all__ = [
     "Model",
     "Moe",
     "Node",
+    "Offer",
     "Overload",
     "Path",
     "Pool",
     "Preemption",
     "PoolLink",
     "PoolRow",
+    "Purchase",
+    "PurchaseRow",
     "Refusal",
     "Replica",
     "RequestClass",
@@ -93,6 +98,8 @@ __all__ = [
     "Stream",
     "Topology",
     "WeightFamily",
+    "bought",
+    "in_merit_order",
     "mix_laws",
     "mix_lengths",
 ]

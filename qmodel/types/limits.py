@@ -8,10 +8,11 @@ from math import ceil
 from typing import Literal
 
 from qmodel.types.layouts import Layout
+from qmodel.types.offers import Offer, Purchase, bought
 
 __all__ = ["Cap", "Forbidden", "GpuLimits", "Holding", "Limits", "LimitKind"]
 
-LimitKind = Literal["stock", "nodes", "power", "pools"]
+LimitKind = Literal["stock", "nodes", "offer", "power", "pools"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,10 +29,13 @@ class Cap:
     """One limit on all pools together.
 
     Attributes:
-        name: GPU type of a limit by type, empty otherwise.
+        name: what it limits, unique among limits of its kind: a GPU type, or a GPU type and a term; empty where there
+            is one such limit only.
         key: the key of the scenario that states it.
         unit: of ``most``, for people.
         most: the limit.
+        gpus: GPU types whose pools count; empty: all.
+        term: of the offer that is limited; empty where none is.
     """
 
     kind: LimitKind
@@ -39,6 +43,12 @@ class Cap:
     key: str
     unit: str
     most: float
+    gpus: tuple[str, ...] = ()
+    term: str = ""
+
+    def concerns(self, gpu: str) -> bool:
+        """Whether pools on a GPU type count."""
+        return not self.gpus or gpu in self.gpus
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +60,8 @@ class GpuLimits:
         max_nodes: nodes in stock; None: no limit.
         node_gpus: GPUs of one node; None: not known.
         whole_nodes: nodes are paid whole.
-        usd_per_gpu_hour: price of a GPU that stands idle in a node that is paid.
+        offers: prices at which they can be had, in merit order; empty: not known here.
+        provider, region: who sells them and where; empty where that is not stated.
         kw_per_gpu: power that one GPU takes; None: not known.
     """
 
@@ -58,8 +69,33 @@ class GpuLimits:
     max_nodes: int | None = None
     node_gpus: int | None = None
     whole_nodes: bool = False
-    usd_per_gpu_hour: float = 0.0
+    offers: tuple[Offer, ...] = ()
+    provider: str = ""
+    region: str = ""
     kw_per_gpu: float | None = None
+
+    @property
+    def usd_per_gpu_hour(self) -> float:
+        """Price of the cheapest GPU; 0 where no price is known."""
+        return self.offers[0].usd_per_gpu_hour if self.offers else 0.0
+
+    @property
+    def mixes_offers(self) -> bool:
+        """Whether GPUs may be bought at more than one price."""
+        return len(self.offers) > 1 and self.offers[0].max_gpus is not None
+
+    @property
+    def lot(self) -> int:
+        """GPUs that are bought together."""
+        return self.node_gpus if self.whole_nodes and self.node_gpus is not None else 1
+
+    def room(self, offer: Offer) -> int | None:
+        """GPUs that can be bought at an offer, in whole nodes where these are paid; None: any number."""
+        return None if offer.max_gpus is None else offer.max_gpus // self.lot * self.lot
+
+    def bought(self, gpus: int) -> tuple[Purchase, ...]:
+        """What is bought at each offer when so many GPUs are paid for."""
+        return bought(self.offers, gpus, lot=self.lot)
 
     @property
     def counts_nodes(self) -> bool:
@@ -154,10 +190,13 @@ class Limits:
         for name, item in sorted(self.gpus.items()):
             if item.max_count is not None:
                 key = f"fleet.gpus.{name}.max_count"
-                found.append(Cap(kind="stock", name=name, key=key, unit=f"{name} GPUs", most=item.max_count))
+                stock = Cap(kind="stock", name=name, key=key, unit=f"{name} GPUs", most=item.max_count, gpus=(name,))
+                found.append(stock)
             if item.max_nodes is not None:
                 key = f"fleet.gpus.{name}.max_nodes"
-                found.append(Cap(kind="nodes", name=name, key=key, unit=f"{name} nodes", most=item.max_nodes))
+                nodes = Cap(kind="nodes", name=name, key=key, unit=f"{name} nodes", most=item.max_nodes, gpus=(name,))
+                found.append(nodes)
+            found += _offer_caps(name, item)
         if self.power_kw is not None:
             found.append(Cap(kind="power", name="", key="fleet.power_kw", unit="kW", most=self.power_kw))
         if self.max_pools is not None:
@@ -165,8 +204,16 @@ class Limits:
         return tuple(found)
 
     def without_caps(self) -> Limits:
-        """The same prices, packing and replicas to spare, with nothing scarce."""
-        gpus = {name: replace(item, max_count=None, max_nodes=None) for name, item in self.gpus.items()}
+        """The same prices, packing and replicas to spare, with nothing scarce; cheap GPUs may still run out."""
+        gpus = {
+            name: replace(
+                item,
+                max_count=None,
+                max_nodes=None,
+                offers=(*item.offers[:-1], *(replace(offer, max_gpus=None) for offer in item.offers[-1:])),
+            )
+            for name, item in self.gpus.items()
+        }
         return replace(self, gpus=gpus, budget_usd_per_hour=None, power_kw=None, max_pools=None)
 
     @property
@@ -182,6 +229,10 @@ class Limits:
             return float(self.nodes(cap.name, holdings))
         if cap.kind == "stock":
             return float(self.taken_gpus(cap.name, holdings))
+        if cap.kind == "offer":
+            return float(
+                sum(item.gpus for item in self.purchases(cap.gpus[0], holdings) if item.offer.term == cap.term)
+            )
         kinds = dict.fromkeys(item.gpu for item in holdings)
         return sum(self.taken_gpus(name, holdings) * (self.of(name).kw_per_gpu or 0.0) for name in kinds)
 
@@ -217,14 +268,39 @@ class Limits:
                 found[name] = self.taken_gpus(name, holdings) - used
         return {name: count for name, count in found.items() if count}
 
-    def idle_usd_per_hour(self, holdings: Sequence[Holding]) -> float:
-        """What those cost."""
-        return sum(self.of(name).usd_per_gpu_hour * count for name, count in self.idle_gpus(holdings).items())
+    def paid_gpus(self, gpu: str, holdings: Sequence[Holding]) -> int:
+        """GPUs of one type that pools pay for: those of whole nodes where nodes are paid whole."""
+        if self.of(gpu).whole_nodes:
+            return self.taken_gpus(gpu, holdings)
+        return sum(one.replica_gpus * one.replicas for one in holdings if one.gpu == gpu)
+
+    def purchases(self, gpu: str, holdings: Sequence[Holding]) -> tuple[Purchase, ...]:
+        """What is bought of one type at each offer, the cheapest first; empty where no price is known."""
+        return self.of(gpu).bought(self.paid_gpus(gpu, holdings))
+
+    def surcharge_usd_per_hour(self, holdings: Sequence[Holding]) -> float:
+        """What pools cost beyond their own GPUs at the cheapest price: idle GPUs, and GPUs at dearer offers."""
+        return sum(
+            (
+                self._beyond_cheapest(name, holdings)
+                for name, item in self.gpus.items()
+                if item.whole_nodes or item.mixes_offers
+            ),
+            0.0,
+        )
+
+    def _beyond_cheapest(self, gpu: str, holdings: Sequence[Holding]) -> float:
+        used = sum(one.replica_gpus * one.replicas for one in holdings if one.gpu == gpu)
+        cheapest_usd = self.of(gpu).usd_per_gpu_hour
+        found = self.purchases(gpu, holdings)
+        dearer = sum(item.gpus * (item.offer.usd_per_gpu_hour - cheapest_usd) for item in found)
+        return dearer + (sum(item.gpus for item in found) - used) * cheapest_usd
 
     def to_dict(self) -> dict[str, object]:
         """Plain data; the inverse of :meth:`from_dict`."""
         data = asdict(self)
-        return {**data, "forbidden": list(data["forbidden"])}
+        gpus = {name: {**item, "offers": list(item["offers"])} for name, item in data["gpus"].items()}
+        return {**data, "gpus": gpus, "forbidden": list(data["forbidden"])}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, object]) -> Limits:
@@ -232,7 +308,10 @@ class Limits:
         gpus, forbidden = data["gpus"], data["forbidden"]
         assert isinstance(gpus, Mapping) and isinstance(forbidden, Sequence)
         parts = {
-            "gpus": {name: GpuLimits(**item) for name, item in gpus.items()},
+            "gpus": {
+                name: GpuLimits(**{**item, "offers": tuple(Offer(**offer) for offer in item["offers"])})
+                for name, item in gpus.items()
+            },
             "forbidden": tuple(Forbidden(**item) for item in forbidden),
         }
         return cls(**{**data, **parts})  # type: ignore[arg-type]
@@ -240,6 +319,23 @@ class Limits:
 
 _ROUNDING = 1e-9  # of a limit
 _NO_LIMITS = GpuLimits()
+
+
+def _offer_caps(gpu: str, item: GpuLimits) -> list[Cap]:
+    """A limit for each offer of which there is not any number."""
+    return [
+        Cap(
+            kind="offer",
+            name=f"{gpu} {offer.term}",
+            key=offer.key,
+            unit=f"{gpu} GPUs at {offer.term}",
+            most=room,
+            gpus=(gpu,),
+            term=offer.term,
+        )
+        for offer in item.offers
+        if (room := item.room(offer)) is not None
+    ]
 
 
 def _sizes(node_gpus: int) -> list[int]:

@@ -11,7 +11,7 @@ from qmodel.candidates import Candidate
 from qmodel.optimize.formulation import master_program
 from qmodel.optimize.programs import Program
 from qmodel.optimize.solvers import solve_integer
-from qmodel.types import GpuLimits, Limits
+from qmodel.types import GpuLimits, Limits, Offer
 from tests.optimize.pieces import candidate, column, request_class
 
 
@@ -25,13 +25,17 @@ def costs(program: Program) -> dict[str, float]:
     return {name: float(cost) for name, cost in zip(program.names, program.cost, strict=True) if cost}
 
 
+def offer(usd_per_gpu_hour: float, max_gpus: int | None = None, term: str = "on_demand") -> Offer:
+    return Offer(term=term, usd_per_gpu_hour=usd_per_gpu_hour, max_gpus=max_gpus)
+
+
 def jsq(item: Candidate) -> Candidate:
     return replace(item, router="jsq")
 
 
 def test_whole_nodes_are_a_variable_that_packs_pools_and_is_paid() -> None:
     item = replace(jsq(candidate(cost=8.0, tp=2)), whole_nodes=True, held_gpus=2)
-    gpus = {"g": GpuLimits(node_gpus=8, whole_nodes=True, max_nodes=3, max_count=20, usd_per_gpu_hour=4.0)}
+    gpus = {"g": GpuLimits(node_gpus=8, whole_nodes=True, max_nodes=3, max_count=20, offers=(offer(4.0),))}
     limits = Limits(gpus={"g": replace(gpus["g"], kw_per_gpu=1.5)}, power_kw=30.0)
     program = master_program([column(item, 3, chat=0.5)], [request_class("chat")], limits)
     assert program.row_names == ("cover_chat", "stock_g", "nodes_g", "power", "packed_g")
@@ -81,3 +85,40 @@ def test_least_use_of_a_limit_is_what_the_smallest_fleet_takes(limits: Limits, l
     assert solve_integer(program, solver="highs", mip_gap=0.0, time_limit_s=5.0).outcome == "infeasible"
     found = solve_integer(program.least_use(1), solver="highs", mip_gap=0.0, time_limit_s=5.0)
     assert found.objective == pytest.approx(least)
+
+
+def test_offers_are_variables_that_are_paid_and_pools_of_their_type_cost_nothing() -> None:
+    item = jsq(candidate(cost=8.0, tp=2))
+    offers = (offer(1.0, 5, "reserved_3y"), offer(4.0))
+    program = master_program(
+        [column(item, 3, chat=0.5)], [request_class("chat")], Limits(gpus={"g": GpuLimits(offers=offers)})
+    )
+    assert program.row_names == ("cover_chat", "offer_g_reserved_3y", "bought_g")
+    assert costs(program) == {"buy_g_reserved_3y": 1.0, "buy_g_on_demand": 4.0}
+    assert terms(program, "offer_g_reserved_3y") == {"buy_g_reserved_3y": 1.0}
+    assert terms(program, "bought_g") == {
+        "pool_g_tp2_x3_m_chat": 6.0,
+        "buy_g_reserved_3y": -1.0,
+        "buy_g_on_demand": -1.0,
+    }
+    assert program.rhs.tolist() == [1.0, 5.0, 0.0]
+    solved = solve_integer(program, solver="highs", mip_gap=0.0, time_limit_s=5.0)
+    assert solved.objective == pytest.approx(5 * 1.0 + 7 * 4.0)
+
+
+def test_whole_nodes_are_bought_at_each_offer() -> None:
+    item = replace(jsq(candidate(cost=8.0, tp=2)), whole_nodes=True, held_gpus=2)
+    limits = Limits(gpus={"g": GpuLimits(node_gpus=8, whole_nodes=True, offers=(offer(1.0, 15, "spot"), offer(4.0)))})
+    program = master_program([column(item, 3, chat=0.5)], [request_class("chat")], limits)
+    assert terms(program, "bought_g") == {"nodes_g": 8.0, "buy_g_spot": -1.0, "buy_g_on_demand": -1.0}
+    assert program.rhs.tolist() == [1.0, 8.0, 0.0, 0.0]  # 15 GPUs are one node of 8
+    solved = solve_integer(program, solver="highs", mip_gap=0.0, time_limit_s=5.0)
+    assert solved.objective == pytest.approx(8 * 1.0 + 8 * 4.0)
+
+
+def test_one_offer_with_an_end_is_a_limit_without_variables() -> None:
+    item = jsq(candidate(cost=8.0, tp=2))
+    limits = Limits(gpus={"g": GpuLimits(offers=(offer(4.0, 5),))})
+    program = master_program([column(item, 1, chat=0.5)], [request_class("chat")], limits)
+    assert costs(program) == {"pool_g_tp2_x1_m_chat": 8.0}
+    assert terms(program, "offer_g_on_demand") == {"pool_g_tp2_x1_m_chat": 2.0}

@@ -119,10 +119,24 @@ def _cost(pools: Pools | list[tuple[str, int, int]], data: dict[str, Any]) -> fl
         taken = nodes * per_node if whole else held
         if taken > stated.get("max_count", 10**9) or nodes > stated.get("max_nodes", 10**9):
             return np.inf
-        total += (taken if whole else used) * stated["price"]["usd_per_gpu_hour"]
+        total += _paid(taken if whole else used, stated, per_node if whole else 1)
         kw += taken * stated["power_w"] / 1000.0
     within = kw <= fleet.get("power_kw", np.inf) and total <= fleet.get("budget_usd_per_hour", np.inf)
     return total if within else np.inf
+
+
+def _paid(gpus: int, stated: dict[str, Any], lot: int) -> float:
+    """USD/h of GPUs at the cheapest prices that are left; infinite where no tier has enough."""
+    if "tiers" not in stated:
+        return float(gpus * stated["price"]["usd_per_gpu_hour"])
+    most = [tier.get("max_count", gpus) // lot * lot if "max_count" in tier else gpus for tier in stated["tiers"]]
+    ways = itertools.product(*(range(0, limit + 1, lot) for limit in most))
+    costs = (
+        sum(n * tier["usd_per_gpu_hour"] for n, tier in zip(way, stated["tiers"], strict=True))
+        for way in ways
+        if sum(way) == gpus
+    )
+    return min(costs, default=np.inf)
 
 
 def _carried(candidates: Sequence[Candidate], item: RequestClass) -> FloatArray:

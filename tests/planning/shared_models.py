@@ -61,7 +61,8 @@ def two_classes(seed: int, router: str) -> dict[str, Any]:
 def least_cost(instance: Instance, most_pools: int = 3) -> float:
     """Least cost of fleets of up to three pools with up to five replicas each, whose mixes may differ.
 
-    What a pool carries is followed along 25 mixes of its own, so that this shares no mix with the planner.
+    What a pool carries is followed along 25 mixes of its own, so that this shares no mix with the planner. Single GPUs
+    are paid, the cheapest offer of a type first.
     """
     (model,) = instance.models
     candidates = enumerate_candidates(instance).of(model)
@@ -69,14 +70,27 @@ def least_cost(instance: Instance, most_pools: int = 3) -> float:
     pools = []
     for item in candidates:
         for count, boundary in enumerate(_boundaries(item, classes), start=1):
-            pools.append((item.pool_cost(count), _second_class(boundary)))
+            pools.append(((item.gpu, item.layout.gpus * (count + item.spare)), _second_class(boundary)))
     best = np.inf
     for size in range(1, most_pools + 1):
         for chosen in itertools.combinations_with_replacement(pools, size):
-            cost = sum(item[0] for item in chosen)
+            cost = _cost(instance, [item[0] for item in chosen])
             if cost < best - 1e-9 and _together([item[1] for item in chosen]) >= 1.0:
                 best = cost
     return best
+
+
+def _cost(instance: Instance, pools: Sequence[tuple[str, int]]) -> float:
+    """USD/h of GPUs by type, each GPU at the cheapest price that is left."""
+    total = 0.0
+    for gpu in {name for name, _ in pools}:
+        gpus = sum(count for name, count in pools if name == gpu)
+        for offer in sorted(instance.limits.of(gpu).offers, key=lambda item: item.usd_per_gpu_hour):
+            taken = gpus if offer.max_gpus is None else min(gpus, offer.max_gpus)
+            total, gpus = total + taken * offer.usd_per_gpu_hour, gpus - taken
+        if gpus:
+            return np.inf
+    return total
 
 
 def _boundaries(item: Candidate, classes: Sequence[RequestClass]) -> FloatArray:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from qmodel.evaluation.results import CapacityResult, CurveRow, Evaluation, LatencyRow
 from qmodel.planning.plans import Alternative, Plan, PriceRow, Why
-from qmodel.types import Fleet, Layout, Path, Pool, PoolRow, RouteRow, SloRow
+from qmodel.types import Fleet, Layout, Path, Pool, PoolRow, PurchaseRow, RouteRow, SloRow
 
 __all__ = ["a_capacity", "a_plan", "an_evaluation", "an_overloaded_evaluation", "no_plan"]
 
@@ -81,6 +81,17 @@ def a_plan(**changes: object) -> Plan:
         routing=(RouteRow(cls="chat", path="p1", share=1.0, rate_rps=12.0),),
         slo=(TTFT, TPOT),
         latency=(LATENCY,),
+        purchases=(
+            PurchaseRow(
+                gpu="h100-sxm",
+                provider="",
+                region="",
+                term="on_demand",
+                gpus=12,
+                usd_per_gpu_hour=2.5,
+                cost_usd_per_hour=30.0,
+            ),
+        ),
         prices=(
             PriceRow(limit="coverage of chat", usd_per_hour_per_unit=28.4),
             PriceRow(limit="stock h100-sxm", usd_per_hour_per_unit=0.0),
@@ -114,7 +125,7 @@ def no_plan(**changes: object) -> Plan:
     nothing: dict[str, object] = dict.fromkeys(
         ("cost_usd_per_hour", "bound_usd_per_hour", "gap", "gap_columns", "fleet")
     )
-    nothing |= dict.fromkeys(("pools", "routing", "slo", "latency", "prices"), ())
+    nothing |= dict.fromkeys(("pools", "routing", "slo", "latency", "purchases", "prices"), ())
     return a_plan(**{**nothing, "status": "infeasible", "termination": "proven", "why": why, **changes})
 
 

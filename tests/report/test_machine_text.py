@@ -13,7 +13,7 @@ import pytest
 from qmodel.evaluation.results import CurveRow, LatencyRow
 from qmodel.planning.plans import PriceRow
 from qmodel.report import TABLE_COLUMNS, csv_text, json_text, plain
-from qmodel.types import PoolRow, RouteRow, SloRow
+from qmodel.types import PoolRow, PurchaseRow, RouteRow, SloRow
 from tests.report.sample_results import a_capacity, a_plan, an_evaluation
 
 
@@ -46,6 +46,7 @@ def test_a_saved_plan_and_a_printed_plan_are_the_same_bytes(tmp_path: Path) -> N
         ("routing", RouteRow),
         ("slo", SloRow),
         ("latency", LatencyRow),
+        ("purchases", PurchaseRow),
         ("prices", PriceRow),
         ("curve", CurveRow),
     ],

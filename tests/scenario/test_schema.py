@@ -141,6 +141,28 @@ def test_a_scenario_is_frozen_and_travels_between_processes():
          "objective: states minimize and maximize, which exclude each other; keep one of them"),
         ({"objective": {"maximize": "served_rps", "class": "chat"}},
          "objective.class: belongs to a target; cost and served requests are those of all classes; leave class out"),
+        ({"fleet__gpus": {"h100-sxm": {"tiers": []}}}, "fleet.gpus.h100-sxm.tiers: must not be empty"),
+        ({"fleet__gpus": {"h100-sxm": {"tiers": {"term": "on_demand"}}}},
+         "fleet.gpus.h100-sxm.tiers: must be a list (got a mapping)"),
+        ({"fleet__gpus": {"h100-sxm": {"tiers": [{"usd_per_gpu_hour": 3}]}}},
+         "fleet.gpus.h100-sxm.tiers[0]: needs a term; on_demand, reserved_1y or reserved_3y"),
+        ({"fleet__gpus": {"h100-sxm": {"tiers": [{"term": "reserved_2y"}]}}},
+         "fleet.gpus.h100-sxm.tiers[0].term: must be on_demand, reserved_1y, reserved_3y or spot (got 'reserved_2y'); "
+         "did you mean 'reserved_3y'?"),
+        ({"fleet__gpus": {"h100-sxm": {"tiers": [{"term": "spot"}]}}},
+         "fleet.gpus.h100-sxm.tiers[0].term: spot GPUs may be taken away, so they cannot stand in for others; "
+         "give them an entry of their own in fleet.gpus"),
+        ({"fleet__gpus": {"h100-sxm": {"tiers": [{"term": "on_demand", "max_count": 2}, {"term": "on_demand"}]}}},
+         "fleet.gpus.h100-sxm.tiers: states the term on_demand twice; "
+         "add up their max_count, or use another entry of fleet.gpus"),
+        ({"fleet__gpus": {"h100-sxm": {"tiers": [{"term": "on_demand", "max_count": -2}]}}},
+         "fleet.gpus.h100-sxm.tiers[0].max_count: must be at least 0 (got -2)"),
+        ({"fleet__gpus": {"h100-sxm": {"tiers": [{"term": "on_demand", "usd_per_gpu_hour": -2}]}}},
+         "fleet.gpus.h100-sxm.tiers[0].usd_per_gpu_hour: must be greater than 0 (got -2)"),
+        ({"fleet__gpus": {"h100-sxm": {"tiers": [{"term": "on_demand"}], "price": {"term": "on_demand"}}}},
+         "fleet.gpus.h100-sxm: states price and tiers, which exclude each other; keep one of them; "
+         "in a variant or override '~' removes what the file states"),
+        ({"fleet__gpus": {"h100-sxm": {"provider": " "}}}, "fleet.gpus.h100-sxm.provider: is empty text"),
         ({"policy": {"confidence": "p95"}},
          "policy.confidence: must be nominal or p90 (got 'p95'); did you mean 'p90'?"),
         ({"comparisons": {"week": ["base", "peek"]}, "variants": {"peak": {"classes.chat.rate_rps": 9}}},

@@ -1,0 +1,134 @@
+"""Prices of the GPUs that a scenario names: as stated, or by a rule from the price book."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from qmodel.catalog import Catalog, PriceRule
+from qmodel.errors import CatalogError, Problem
+from qmodel.files import join_key
+from qmodel.problem.instances import Price
+from qmodel.types import Offer, in_merit_order
+
+if TYPE_CHECKING:
+    from qmodel.scenario import Scenario
+    from qmodel.scenario.fleet_section import PriceSpec
+
+__all__ = ["BoundPrices", "bind_prices"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BoundPrices:
+    """The prices of one GPU type.
+
+    Attributes:
+        price: of the cheapest offer; None where one is not known.
+        offers: all of them, in merit order.
+        problems: why a price is not known.
+        notes: sentences a reader must know.
+    """
+
+    price: Price | None
+    offers: tuple[Offer, ...] = ()
+    problems: tuple[Problem, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def bind_prices(scenario: Scenario, catalog: Catalog, name: str, *, gpu: str | None) -> BoundPrices:
+    """The price tiers that a scenario states for one GPU type, or its one price.
+
+    Args:
+        scenario: checked against its schema.
+        catalog: has the price book.
+        name: of the entry in ``fleet.gpus``.
+        gpu: the same GPU in the catalog; None where only profiles describe it.
+    """
+    spec, key = scenario.fleet.gpus[name], join_key("fleet.gpus", name)
+    notes: list[str] = []
+    problems: list[Problem] = []
+    if spec.tiers is None:
+        found = _price(scenario, catalog, name, spec.price, f"{key}.price", gpu, notes, problems)
+        if found is None:
+            return BoundPrices(price=None, problems=tuple(problems))
+        only = Offer(term=found.tier, usd_per_gpu_hour=found.usd_per_gpu_hour)
+        return BoundPrices(price=found, offers=(only,), notes=tuple(notes))
+    prices: dict[str, Price] = {}
+    offers: list[Offer] = []
+    for index, tier in enumerate(spec.tiers):
+        place = f"{key}.tiers[{index}]"
+        found = _price(scenario, catalog, name, tier, place, gpu, notes, problems)
+        if found is not None:
+            limited = tier.max_count is not None
+            offer = Offer(
+                term=found.tier,
+                usd_per_gpu_hour=found.usd_per_gpu_hour,
+                max_gpus=tier.max_count,
+                key=f"{place}.max_count" if limited else "",
+            )
+            prices[offer.term] = found
+            offers.append(offer)
+    if problems:
+        return BoundPrices(price=None, problems=tuple(problems))
+    ordered = in_merit_order(offers)
+    return BoundPrices(
+        price=prices[ordered[0].term], offers=ordered, notes=(*notes, *_offer_notes(name, ordered, scenario))
+    )
+
+
+def _price(
+    scenario: Scenario,
+    catalog: Catalog,
+    name: str,
+    stated: PriceSpec | None,
+    key: str,
+    gpu: str | None,
+    notes: list[str],
+    problems: list[Problem],
+) -> Price | None:
+    """One price; None where it is not known, with the problem in ``problems``."""
+    spec, book = scenario.fleet.gpus[name], scenario.fleet.price_book
+    term = (stated.term if stated and stated.term else None) or book.term
+    if stated is not None and stated.usd_per_gpu_hour is not None:
+        return Price(usd_per_gpu_hour=stated.usd_per_gpu_hour, tier=term, basis="stated in the scenario")
+    place = key if spec.tiers is not None else join_key("fleet.gpus", name)
+    if gpu is None:
+        hint = "add usd_per_gpu_hour: ..." if spec.tiers is not None else "write price: {usd_per_gpu_hour: ...}"
+        problems.append(scenario.problem(place, "has no price, and the catalog does not know it", hint))
+        return None
+    rule = PriceRule(
+        providers=book.providers if spec.provider is None else (spec.provider,),
+        regions=None if spec.region is None else (spec.region,),
+        term=term,
+        market=book.market,
+        choose=book.choose,
+    )
+    try:
+        chosen = catalog.price(gpu, rule, key=f"{key}.usd_per_gpu_hour")
+    except CatalogError as error:
+        what, _, hint = str(error).partition("; ")
+        problems.append(scenario.problem(place, what, hint))
+        return None
+    notes.append(f"{name}: {chosen.usd_per_gpu_hour:g} USD per GPU-hour, {chosen.rule}")
+    return Price(usd_per_gpu_hour=chosen.usd_per_gpu_hour, tier=term, basis=chosen.rule)
+
+
+def _offer_notes(name: str, offers: tuple[Offer, ...], scenario: Scenario) -> list[str]:
+    """In which order offers are bought, and which never are."""
+    words = []
+    for offer in offers:
+        number = "any number" if offer.max_gpus is None else f"up to {offer.max_gpus}"
+        words.append(f"{number} at {offer.term} ({offer.usd_per_gpu_hour:g} USD per GPU-hour)")
+        if offer.max_gpus is None:
+            break
+    notes = [f"{name}: GPUs are bought cheapest first: {', then '.join(words)}"]
+    unused = ", ".join(offer.term for offer in offers[len(words) :])
+    if unused:
+        notes.append(
+            f"{name}: nothing is bought at {unused}: {offers[len(words) - 1].term} costs no more and is no limit"
+        )
+    if scenario.fleet.gpus[name].billing == "per_node":
+        notes.append(
+            f"{name}: whole nodes are bought at each price; the rest of a max_count that fills none is not used"
+        )
+    return notes
