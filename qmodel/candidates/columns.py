@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+import numpy.typing as npt
 
+from qmodel.candidates.class_groups import groups_of
 from qmodel.candidates.enumeration import Candidate, CountedPool
 from qmodel.candidates.frontiers import feasible_at, frontier, least_counts, optimistic_loads
 from qmodel.candidates.mixed_pools import Blend, SharedPool, shared_pools
@@ -17,9 +19,14 @@ __all__ = ["NOT_TRIED", "Column", "ColumnSet", "columns_for_model"]
 
 NOT_TRIED = -1  # a least count that was not looked for: even its optimistic cost is beyond the best
 _SHARED_CANDIDATES = 6  # whose shared pools are looked at from the start
+_MIXED = 4  # classes whose unequal mixes are looked at; more are put together whole
+_GROUP_CANDIDATES = 3  # tried for each group of more classes
+_AT_ONCE = 6  # candidates whose ratios are looked at together
 _FIRST = 4  # candidates tried before the others are held against the best of them
 _ALL_SIZES = 12  # up to here every count becomes a column; beyond, a spread of counts
 _NO_LOAD = 1e-6  # of the largest stable load: only the hardware speaks
+
+BoolArray = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -52,6 +59,8 @@ class ColumnSet:
         shared: pools that several classes share, by candidate position.
         budget_usd_per_hour: no fleet that is worth having pays more for this model.
         open_pools: pools of measured capacity, which take any mix of their classes.
+        exact: where ``ratios`` come from the frontier, by class, shape (J,); elsewhere they are optimistic. A class
+            that is not here has exact ones only.
     """
 
     columns: tuple[Column, ...]
@@ -63,10 +72,16 @@ class ColumnSet:
     shared: Mapping[int, tuple[SharedPool, ...]] = field(default_factory=dict)
     budget_usd_per_hour: float = np.inf
     open_pools: tuple[OpenPool, ...] = ()
+    exact: Mapping[str, BoolArray] = field(default_factory=dict)
 
     def sharing(self, classes: Sequence[RequestClass]) -> Sequence[RequestClass]:
         """Those of the model's classes that pools of the candidates may share."""
         return self.classes if self.open_pools else classes
+
+    @property
+    def many(self) -> bool:
+        """Whether its classes are too many for their unequal mixes to be looked at; the bound is then a loose one."""
+        return len(self.classes) > _MIXED
 
     def serves(self, name: str) -> bool:
         """Whether some pool carries a part of a class."""
@@ -77,7 +92,7 @@ class ColumnSet:
         return [blend for pools in self.shared.values() for item in pools for blend in item.blends()]
 
     def refined(self, mixes: Mapping[tuple[int, int], Sequence[FloatArray]]) -> ColumnSet:
-        """The same with the frontier along more mixes.
+        """The same with the frontier along more mixes, or of the classes in them alone where that is not known.
 
         Args:
             mixes: class shares of shape (K,) by candidate position and count; a candidate without shared pools gets
@@ -88,10 +103,17 @@ class ColumnSet:
         """
         if not self.classes:
             return self
-        new = sorted({position for position, _ in mixes if position not in self.shared})
+        looser = self._optimistic(mixes)
+        if looser:
+            return self._exact_at(looser)
+        mixed = {place for place, found in mixes.items() if any(np.count_nonzero(mix) > 1 for mix in found)}
+        new = sorted({position for position, _ in mixed if position not in self.shared})
         added = shared_pools(self.candidates, self.classes, new, self.budget_usd_per_hour) if new else {}
         shared = {
-            position: tuple(item.refined(mixes.get((position, item.replicas), ())) for item in pools)
+            position: tuple(
+                item.refined([mix for mix in mixes.get((position, item.replicas), ()) if np.count_nonzero(mix) > 1])
+                for item in pools
+            )
             for position, pools in self.shared.items()
         }
         known = [item for pools in self.shared.values() for item in pools]
@@ -99,6 +121,35 @@ class ColumnSet:
         if not added and all(old is one for old, one in zip(known, found, strict=True)):
             return self
         return replace(self, shared={**shared, **added})
+
+    def _optimistic(self, mixes: Mapping[tuple[int, int], Sequence[FloatArray]]) -> dict[str, list[int]]:
+        """Candidates for which the ratio of a class in a mix is optimistic, by class, with the next best of them."""
+        used: dict[str, set[int]] = {}
+        for (position, _), found in mixes.items():
+            for place in np.flatnonzero(np.any(np.array(found).reshape(-1, len(self.classes)) > 0.0, axis=0)):
+                used.setdefault(self.classes[place].name, set()).add(position)
+        looser = {}
+        for name, positions in used.items():
+            known = self.exact.get(name)
+            if known is None or all(known[position] for position in positions):
+                continue
+            with np.errstate(divide="ignore"):
+                paid = np.array([item.cost_usd_per_hour for item in self.candidates]) / self.ratios[name]
+            order = np.argsort(np.where(known, np.inf, paid), kind="stable")[:_AT_ONCE]
+            next_best = {row for row in order.tolist() if not known[row] and np.isfinite(paid[row])}
+            looser[name] = sorted(next_best | {position for position in positions if not known[position]})
+        return looser
+
+    def _exact_at(self, rows: Mapping[str, Sequence[int]]) -> ColumnSet:
+        """The same with ratios of some candidates from the frontier, by class."""
+        by_name = {item.name: item for item in self.classes}
+        ratios, exact = dict(self.ratios), dict(self.exact)
+        for name, positions in rows.items():
+            able = [self.candidates[position] for position in positions]
+            ratios[name], exact[name] = ratios[name].copy(), exact[name].copy()
+            ratios[name][list(positions)] = _top_ratios(able, by_name[name], self.budget_usd_per_hour, {})
+            exact[name][list(positions)] = True
+        return replace(self, ratios=ratios, exact=exact)
 
 
 def columns_for_model(
@@ -132,12 +183,19 @@ def columns_for_model(
     cheapest = [min(item.best_usd_per_hour, cheapest_alone_usd(open_pools, name)) for name, item in alone.items()]
     budget = np.inf if every_count else sum(cheapest)
     served = [item for item in classes if alone[item.name].columns]
+    exact: dict[str, BoolArray] = {}
+    together: list[Column] = []
     if len(served) > 1 and (open_pools or len(served) == len(classes)):
-        tops = {item.name: _top_ratios(candidates, item, budget, alone[item.name].known) for item in served}
-        ratios = {**ratios, **tops}
-        shared = shared_pools(candidates, served, _promising(candidates, served), budget)
+        if len(served) > _MIXED:
+            ratios = {**ratios, **{item.name: _optimistic_ratios(candidates, item) for item in served}}
+            exact = {item.name: np.zeros(len(candidates), dtype=bool) for item in served}
+            together = _columns_together(candidates, served, budget)
+        else:
+            tops = {item.name: _top_ratios(candidates, item, budget, alone[item.name].known) for item in served}
+            ratios = {**ratios, **tops}
+            shared = shared_pools(candidates, served, _promising(candidates, served, _SHARED_CANDIDATES), budget)
     return ColumnSet(
-        columns=tuple(column for found in alone.values() for column in found.columns),
+        columns=(*(column for found in alone.values() for column in found.columns), *together),
         complete=all(found.complete for found in alone.values()),
         least={name: tuple(int(n) for n in found.least) for name, found in alone.items()},
         candidates=tuple(candidates),
@@ -146,7 +204,28 @@ def columns_for_model(
         shared=shared,
         budget_usd_per_hour=budget,
         open_pools=tuple(open_pools),
+        exact=exact,
     )
+
+
+def _optimistic_ratios(candidates: Sequence[Candidate], item: RequestClass) -> FloatArray:
+    """Share of a class's demand that one replica carries at most, from its step time and memory alone, shape (J,)."""
+    return np.asarray(1.0 / optimistic_loads(candidates, [item]))
+
+
+def _columns_together(
+    candidates: Sequence[Candidate], classes: Sequence[RequestClass], budget_usd_per_hour: float
+) -> list[Column]:
+    """Pools that carry groups of many classes whole, at the least counts of the most promising candidates."""
+    found = []
+    for group in groups_of(classes):
+        mix = [classes[place] for place in group]
+        able = [candidates[position] for position in _promising(candidates, mix, _GROUP_CANDIDATES)]
+        for item, count in zip(able, least_counts(able, mix).tolist() if able else (), strict=True):
+            if count > 0 and item.pool_cost(count) <= budget_usd_per_hour * (1.0 + 1e-9):
+                shares = {one.name: 1.0 for one in mix}
+                found.append(Column(candidate=item, replicas=count, shares=shares, upper=shares))
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -237,10 +316,10 @@ def _cheapest(candidates: Sequence[Candidate], least: IntArray) -> float:
     return float(np.where(least > 0, most, np.inf).min(initial=np.inf))
 
 
-def _promising(candidates: Sequence[Candidate], mix: Sequence[RequestClass]) -> list[int]:
+def _promising(candidates: Sequence[Candidate], mix: Sequence[RequestClass], most: int) -> list[int]:
     """Positions of the candidates that could carry the mix at the least optimistic cost."""
     floor = _optimistic_costs(candidates, mix)
-    rows = np.argsort(floor, kind="stable")[:_SHARED_CANDIDATES]
+    rows = np.argsort(floor, kind="stable")[:most]
     return sorted(row for row in rows.tolist() if np.isfinite(floor[row]))
 
 

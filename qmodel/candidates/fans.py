@@ -12,7 +12,7 @@ __all__ = ["Fan", "corners"]
 
 _SAME = 1e-3  # rays closer than this in every coordinate are one
 _ON_FACE = 1e-9  # of a barycentric weight that counts as none
-_MOST_CORNERS = 400  # beyond, the points that cut off least are left out
+_MOST_CORNERS = 400  # if not said otherwise; what is left out cuts off least
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -74,12 +74,13 @@ class Fan:
         return np.asarray(np.linalg.solve(np.swapaxes(self.rays[self.cells], 1, 2), mix[:, None])[..., 0])
 
 
-def corners(outside: FloatArray, alone: FloatArray) -> FloatArray:
+def corners(outside: FloatArray, alone: FloatArray, most: int = _MOST_CORNERS) -> FloatArray:
     """Largest points that may be inside a set that holds, with a point, all that is below it.
 
     Args:
         outside: points that are not inside, shape (P, K).
         alone: the largest coordinates there are, shape (K,).
+        most: corners beyond which no more points are taken into account.
 
     Returns:
         Corners whose boxes cover the set, none below another, shape (Q, K): all points that are not at or above one
@@ -93,7 +94,7 @@ def corners(outside: FloatArray, alone: FloatArray) -> FloatArray:
     for point in outside[np.argsort(-np.count_nonzero(outside, axis=1), kind="stable")]:
         places = np.flatnonzero(point > 0.0)
         above = np.all(found[:, places] > point[places], axis=1)
-        if not above.any() or found.shape[0] > _MOST_CORNERS:
+        if not above.any() or found.shape[0] > most:
             continue
         cut = np.repeat(found[above], places.size, axis=0)
         rows = np.arange(cut.shape[0])

@@ -16,7 +16,8 @@ __all__ = ["Blend", "SharedPool", "shared_pools"]
 
 _ALL_COUNTS = 12  # up to here every count is looked at; beyond, a spread of counts
 _STEPS = (0.25, 0.5, 0.75)  # between the two rays of a cell of two classes
-_MOST_FOR_CORNERS = 4  # classes; beyond, corners are too many to help
+_MANY = 4  # classes; with more, cells and counts are too many: one count then stands for all, and only in the bound
+_CORNERS_OF_MANY = 60  # of one pool that more classes share
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -43,6 +44,7 @@ class SharedPool:
         low, high: multiples of each ray that are carried, and that are not, shape (R,).
         stands_for_all: whether, in the relaxation, replicas that carry what each carries here stand for pools of every
             count.
+        offered: whether it may be chosen; else it is there for the bound.
     """
 
     candidate: Candidate
@@ -52,9 +54,12 @@ class SharedPool:
     low: FloatArray
     high: FloatArray
     stands_for_all: bool
+    offered: bool = True
 
     def blends(self) -> Iterator[Blend]:
         """One for each cell; a cell with fewer than two rays that are carried is left out."""
+        if not self.offered:
+            return
         points = self.low[:, None] * self.fan.rays
         names = tuple(item.name for item in self.classes)
         for cell in self.fan.cells.tolist():
@@ -62,13 +67,12 @@ class SharedPool:
             if len(carried) > 1:
                 yield Blend(candidate=self.candidate, replicas=self.replicas, points=points[carried], names=names)
 
-    def outside(self) -> FloatArray | None:
-        """Corners of what the pool may carry at most, shape (Q, K); None where there would be too many."""
+    def outside(self) -> FloatArray:
+        """Corners of what the pool may carry at most, shape (Q, K)."""
         size = len(self.classes)
-        if size > _MOST_FOR_CORNERS:
-            return None
         points = self.high[:, None] * self.fan.rays
-        found = corners(points[size:], points[:size].diagonal())
+        most = {} if size <= _MANY else {"most": _CORNERS_OF_MANY}
+        found = corners(points[size:], points[:size].diagonal(), **most)
         return found / self.replicas if self.stands_for_all else found
 
     def refined(self, mixes: Sequence[FloatArray]) -> SharedPool:
@@ -119,6 +123,8 @@ def shared_pools(
 ) -> dict[int, tuple[SharedPool, ...]]:
     """Shared pools of some candidates, by position, with each class alone and all in proportion to demand.
 
+    More than four classes have one pool of each candidate, the largest: no smaller one carries more per replica.
+
     Args:
         candidates: of one model.
         classes: of that model, at least two.
@@ -136,11 +142,14 @@ def shared_pools(
         most = _most(item, budget_usd_per_hour)
         if whole[row] > 0.0:
             most = min(most, int(np.ceil(1.0 / whole[row])))
-        counts, complete = _counts(item, most)
+        many = len(classes) > _MANY
+        counts, complete = (np.array([most]), False) if many and item.router != "random" else _counts(item, most)
         low, high = single[0][row : row + 1], single[1][row : row + 1]
-        if counts.size > 1:
-            more = _table(fan, [item] * (counts.size - 1), classes, counts[1:])
-            low, high = np.vstack([low, more[0]]), np.vstack([high, more[1]])
+        others = counts[counts > 1]
+        if others.size:
+            more = _table(fan, [item] * others.size, classes, others)
+            ones = counts.size - others.size  # 0 where only the largest is looked at
+            low, high = np.vstack([low[:ones], more[0]]), np.vstack([high[:ones], more[1]])
         found[position] = tuple(
             SharedPool(
                 candidate=item,
@@ -150,6 +159,7 @@ def shared_pools(
                 low=low[place],
                 high=high[place],
                 stands_for_all=not complete and place == counts.size - 1,
+                offered=not many,
             )
             for place, count in enumerate(counts.tolist())
         )

@@ -24,6 +24,8 @@ _SAME_COST = 1e-7  # relative; costs that differ by rounding are the same
 _ROOM = 0.1  # of a pool: what carrying all of a class counts against one pool less
 _MOST_ROUNDS = 20  # of looking closer at the mixes that decide
 _MASTER_EVERY = 8  # rounds; between them only the bound moves, which takes a hundredth of the time
+_PATIENCE = 2  # rounds in which the bound may stand still where some pools may have many classes
+_RISE = 1e-3  # of the bound: less is standing still
 _MOST_REPAIRS = 3  # of fleets with a pool that does not carry its mix
 _LEAST_PART = 1e-6  # of a pool or a class: less is rounding
 _COLUMN_GAP = 1e-6  # the master is small: solve it to the end, so that its gap is its own
@@ -106,16 +108,23 @@ def choose(
     started = time.monotonic()
     deadline = started + options.time_limit_s
     step = _step(sets, classes, limits, options, deadline)
+    stalled, patience = 0, _PATIENCE if any(found.many for found in sets.values()) else _MOST_ROUNDS
     for number in range(1, _MOST_ROUNDS):
         closer = step.closer(options.mip_gap)
         renewed = closer is step.sets
-        if time.monotonic() > deadline or (renewed and (step.fresh or step.closed(options.mip_gap))):
+        if (
+            time.monotonic() > deadline
+            or stalled >= patience
+            or (renewed and (step.fresh or step.closed(options.mip_gap)))
+        ):
             break
         bound_only = not renewed and number % _MASTER_EVERY > 0
         # a look in between for a better fleet takes half as long as all before it: often the bound settles more
         now = time.monotonic()
         until = deadline if renewed else min(deadline, now + (now - started) / 2.0)
+        before = step.relaxed.bound
         step = _step(closer, classes, limits, options, until, earlier=step, bound_only=bound_only)
+        stalled = 0 if step.relaxed.bound > before + _RISE * abs(before) else stalled + 1
     relaxed, solved = step.relaxed, step.solved
     if relaxed.outcome == "infeasible":
         return _nothing("infeasible", relaxed)
@@ -262,7 +271,7 @@ def _decisive(flow: Flow, values: FloatArray) -> list[FloatArray]:
         for place, variable in flow.shares.items():
             shares[place] = values[variable]
         mixes = [np.where(shares > _LEAST_PART, shares, 0.0)] if flow.replicas == 0 else []
-    return [mix for mix in mixes if np.count_nonzero(mix) > 1]
+    return [mix for mix in mixes if mix.any()]
 
 
 def _step(

@@ -178,10 +178,10 @@ def _outlines(found: ColumnSet, position: int) -> list[tuple[int, int, FloatArra
     """Count of a shared pool (0: none), the count that a variable stands for, and corners of what it may carry."""
     pools = found.shared.get(position, ())
     standing = [item for item in pools if item.stands_for_all]
-    outlines = [
+    outlines: list[tuple[int, int, FloatArray | None]] = [
         (item.replicas, 1 if item.stands_for_all else item.replicas, item.outside()) for item in standing or pools
     ]
-    return [(0, 1, None)] if not outlines or outlines[0][2] is None else outlines
+    return outlines or [(0, 1, None)]
 
 
 def _between_corners(
