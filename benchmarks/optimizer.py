@@ -1,6 +1,6 @@
 """The optimizer against brute force, against greedy planning, and against size.
 
-Run from the checkout: ``python -m benchmarks.optimizer``; ``--parts brute,peers,size,greedy`` chooses, ``--instances``
+Run from the checkout: ``python -m benchmarks.optimizer``; ``--parts brute,peers,size,catalog,greedy`` chooses, ``--instances``
 says how many random ones brute force gets.
 """
 
@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 
 import qmodel as qm
-from qmodel.candidates import enumerate_candidates, least_counts, open_pools_of
 from qmodel.problem import bind
 from tests.planning.shared_models import least_cost, two_classes
 
@@ -28,13 +27,14 @@ _ROUNDING = 1e-6
 def main() -> None:
     """Print the parts that were asked for."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--parts", default="brute,peers,size,greedy")
+    parser.add_argument("--parts", default="brute,peers,size,catalog,greedy")
     parser.add_argument("--instances", type=int, default=20)
     arguments = parser.parse_args()
     parts = {
         "brute": lambda: brute_lines(arguments.instances),
         "peers": peer_lines,
         "size": size_lines,
+        "catalog": catalog_lines,
         "greedy": greedy_lines,
     }
     for name in arguments.parts.split(","):
@@ -91,24 +91,89 @@ def size_lines() -> Iterator[str]:
     yield f"20 models, 20 GPU types: {1e3 * spent_s:.0f} ms"
 
 
+def catalog_lines() -> Iterator[str]:
+    """Models, classes and GPU types of the catalog with all their layouts; once, for they take seconds."""
+    for classes, models, gpus in ((20, 20, 20), (50, 10, 6), (100, 20, 6), (200, 30, 6)):
+        yield _once(f"{classes} classes, {models} models, {gpus} GPU types", catalog_grid(classes, models, gpus))
+    spent = []
+    sizes = (4, 8, 16, 32, 64)
+    for count in sizes:
+        started = time.process_time()
+        qm.plan(qm.load_scenario(catalog_grid(count, count // 2, 4)))
+        spent.append(time.process_time() - started)
+    exponent = np.polyfit(np.log(sizes), np.log(spent), 1)[0]
+    times = ", ".join(f"{size}: {spent_s:.2f} s" for size, spent_s in zip(sizes, spent, strict=True))
+    yield f"classes, two of each model, processor time {times}; exponent {exponent:.2f}"
+    experts = catalog_grid(1, 1, 0)
+    experts["classes"]["c0"] |= {"model": "deepseek-r1", "rate_rps": 40.0}
+    experts["fleet"] = {"gpus": {"h200-sxm": {"max_count": 64, "price": {"usd_per_gpu_hour": 3.8}}}}
+    experts["layouts"] = {
+        "tp": [1, 2, 4, 8, 16],
+        "pp": [1, 2, 4],
+        "ep": [1, 8, 16, 32, 64],
+        "dp": [1, 2, 4, 8, 16, 32, 64],
+    }
+    yield _once("deepseek-r1 on 64 H200, experts over up to 64 ranks", experts)
+
+
+def _once(name: str, data: dict[str, Any]) -> str:
+    scenario = qm.load_scenario(data)
+    started, began = time.perf_counter(), time.process_time()
+    plan = qm.plan(scenario)
+    spent_s, busy_s = time.perf_counter() - started, time.process_time() - began
+    gaps = ", ".join(
+        f"{what} {'none' if gap is None else f'{gap:.2%}'}"
+        for what, gap in (("gap", plan.gap), ("of the columns", plan.gap_columns))
+    )
+    cost = "no fleet" if plan.cost_usd_per_hour is None else f"{plan.cost_usd_per_hour:.2f} USD/h"
+    return (
+        f"{name}: {plan.status}, {cost}, {gaps}; {plan.run['candidates']:.0f} candidates, {spent_s:.1f} s"
+        f" ({busy_s:.1f} s of processor time, {plan.run['solve_s']:.1f} s in the programs)"
+    )
+
+
 def greedy_lines() -> Iterator[str]:
-    """Every scenario against each class alone on its cheapest pool."""
+    """What each freedom alone saves against each class on one pool of its own, and what all of them save together."""
+    yield "scenario: greedy USD/h; saved by splitting a class over pools of one GPU type, by mixing types, by sharing"
+    yield "one pool per model, by separate prefill pools; by all together"
     for path in sorted((*ROOT.glob("*.yaml"), *(ROOT / "peers").glob("*.yaml"))):
         scenario = qm.load_scenario(path)
-        plan = qm.plan(scenario)
-        instance = bind(scenario)
-        candidates = enumerate_candidates(instance)
-        greedy = 0.0
-        for item in instance.classes.values():
-            able = candidates.of(item.model)
-            counts = least_counts(able, [item]) if able else ()
-            costs = [one.pool_cost(int(n)) for n, one in zip(counts, able, strict=True) if n > 0]
-            opened = open_pools_of(candidates.measured_of(item.model), [item])
-            costs += [one.candidate.pool_cost(n) for one in opened if (n := one.least(item.name))]
-            greedy += min(costs, default=np.inf)
-        if plan.cost_usd_per_hour is not None:
-            saved = 1.0 - plan.cost_usd_per_hour / greedy
-            yield f"{path.stem}: greedy {greedy:.2f}, plan {plan.cost_usd_per_hour:.2f} USD/h, {saved:.1%} saved"
+        whole = qm.plan(scenario).cost_usd_per_hour
+        if whole is None:
+            yield f"{path.stem}: no fleet"
+            continue
+        alone = [_alone(scenario, name) for name in scenario.classes]
+        greedy = sum(_cost(item, {"policy.max_pools": 1}) for item in alone)
+        mixed = sum(_cost(item, {}) for item in alone)
+        split = sum(min(_cost(item, _without_others(scenario, gpu)) for gpu in scenario.fleet.gpus) for item in alone)
+        models = len({item.model for item in scenario.classes.values()})
+        shared = _cost(scenario, {"policy.max_pools": models})
+        apart = sum(_cost(item, {"layouts.disaggregate": True}) for item in alone)
+        saved = [
+            "-" if np.isinf(cost) or np.isinf(greedy) else f"{max(1.0 - cost / greedy, 0.0):.1%}"
+            for cost in (split, mixed, shared, min(apart, mixed), whole)
+        ]
+        yield f"{path.stem}: {greedy:.2f}; {', '.join(saved[:-1])}; {saved[-1]}"
+
+
+def _alone(scenario: qm.Scenario, name: str) -> qm.Scenario:
+    """The same with one class only."""
+    others = {f"classes.{other}": None for other in scenario.classes if other != name}
+    return scenario.with_(overrides=others)
+
+
+def _without_others(scenario: qm.Scenario, gpu: str) -> dict[str, Any]:
+    """Overrides that leave one GPU type."""
+    return {f"fleet.gpus.{other}": None for other in scenario.fleet.gpus if other != gpu}
+
+
+def _cost(scenario: qm.Scenario, overrides: dict[str, Any]) -> float:
+    """Least cost under overrides, infinite where there is no fleet or the scenario cannot have them."""
+    try:
+        cost = qm.plan(scenario.with_(overrides=overrides)).cost_usd_per_hour
+    except qm.ScenarioError:
+        return np.inf
+    return np.inf if cost is None else cost
 
 
 def timed(scenario: qm.Scenario) -> tuple[qm.Plan, float, float]:
@@ -121,6 +186,79 @@ def timed(scenario: qm.Scenario) -> tuple[qm.Plan, float, float]:
         spent.append(time.perf_counter() - started)
         busy.append(time.process_time() - began)
     return plan, statistics.median(spent), statistics.median(busy)
+
+
+MODELS = [
+    "llama-3.1-8b",
+    "llama-3.3-70b",
+    "qwen2.5-7b",
+    "qwen3-30b-a3b",
+    "deepseek-r1",
+    "qwen2.5-14b",
+    "qwen2.5-32b",
+    "qwen2.5-72b",
+    "qwq-32b",
+    "qwen3-8b",
+    "qwen3-14b",
+    "qwen3-32b",
+    "llama-3.1-70b",
+    "gpt-oss-20b",
+    "gpt-oss-120b",
+    "mixtral-8x7b",
+    "phi-4",
+    "mistral-7b",
+    "mistral-small-24b",
+    "gemma-2-9b",
+    "gemma-2-27b",
+    "mistral-large",
+    "r1-distill-llama-8b",
+    "r1-distill-llama-70b",
+    "r1-distill-qwen-7b",
+    "r1-distill-qwen-32b",
+    "qwen3-235b-a22b",
+    "kimi-k2",
+    "glm-4.5-air",
+    "minimax-m2",
+]
+GPUS = [
+    "h100-sxm",
+    "h200-sxm",
+    "a100-80-sxm",
+    "l40s",
+    "b200-sxm",
+    "mi300x",
+    "h20",
+    "l4",
+    "a10g",
+    "a100-40-sxm",
+    "h100-nvl",
+    "a100-80-pcie",
+    "h100-pcie",
+    "mi325x",
+    "gh200-96",
+    "b300-sxm",
+    "rtxpro6000",
+    "h800-sxm",
+    "h200-nvl",
+    "mi355x",
+]
+
+
+def catalog_grid(classes: int, models: int, gpus: int) -> dict[str, Any]:
+    """Chat classes of catalog models on catalog GPUs at drawn prices; each model has as many classes as another."""
+    rng = np.random.default_rng([classes, models, gpus, 5])
+    drawn = {
+        f"c{number}": {
+            "model": MODELS[number % models],
+            "rate_rps": float(rng.uniform(1, 10)),
+            "prompt_tokens": {"mean": float(rng.uniform(200, 3000)), "cv": 1.0, "max": 20000},
+            "output_tokens": {"mean": float(rng.uniform(100, 800)), "cv": 1.0, "max": 4000},
+            "slo": {"ttft_p95_s": float(rng.uniform(1, 4)), "tpot_mean_s": float(rng.uniform(0.04, 0.1))},
+        }
+        for number in range(classes)
+    }
+    prices = {gpu: {"price": {"usd_per_gpu_hour": float(rng.uniform(0.5, 6))}} for gpu in GPUS[:gpus]}
+    return {"qmodel": 1, "classes": drawn, "fleet": {"gpus": prices}}
 
 
 def grid(models: int, gpus: int) -> dict[str, Any]:
