@@ -1,7 +1,7 @@
 """The optimizer against brute force, against greedy planning, and against size.
 
-Run from the checkout: ``python -m benchmarks.optimizer``; ``--parts brute,peers,size,catalog,greedy`` chooses, ``--instances``
-says how many random ones brute force gets.
+Run from the checkout: ``python -m benchmarks.optimizer``; ``--parts brute,peers,size,catalog,greedy`` chooses,
+``--instances`` says how many random ones brute force gets.
 """
 
 from __future__ import annotations
