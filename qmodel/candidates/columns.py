@@ -158,6 +158,7 @@ def columns_for_model(
     *,
     open_pools: Sequence[OpenPool] = (),
     every_count: bool = False,
+    keep_all: bool = False,
 ) -> ColumnSet:
     """Columns for the classes of one model: each alone, and pools that they share.
 
@@ -171,10 +172,16 @@ def columns_for_model(
         classes: its classes.
         open_pools: pools of measured capacity that serve the model too.
         every_count: leave no count out, because stock may take the cheapest pool away.
+        keep_all: leave no pool out, because it may cost less than it seems: its replicas run already.
     """
+    every_count = every_count or keep_all
     alone = {
         item.name: _direction(
-            candidates, [item], every_count=every_count, elsewhere_usd=least_rate_usd(open_pools, item.name)
+            candidates,
+            [item],
+            every_count=every_count,
+            keep_all=keep_all,
+            elsewhere_usd=least_rate_usd(open_pools, item.name),
         )
         for item in classes
     }
@@ -239,7 +246,12 @@ class _Direction:
 
 
 def _direction(
-    candidates: Sequence[Candidate], mix: Sequence[RequestClass], *, every_count: bool, elsewhere_usd: float = np.inf
+    candidates: Sequence[Candidate],
+    mix: Sequence[RequestClass],
+    *,
+    every_count: bool,
+    keep_all: bool,
+    elsewhere_usd: float = np.inf,
 ) -> _Direction:
     """Columns of one mix. A count is kept while it could still be part of a cheapest fleet.
 
@@ -247,6 +259,7 @@ def _direction(
         candidates: pools that serve the model.
         mix: the classes.
         every_count: leave none out.
+        keep_all: nor those that another count or candidate does better than.
         elsewhere_usd: least cost of the whole mix in pools that are not among the candidates.
     """
     if not candidates:
@@ -279,7 +292,7 @@ def _direction(
                     )
                 )
     return _Direction(
-        columns=_undominated(columns),
+        columns=columns if keep_all else _undominated(columns),
         least=least,
         ratios=ratios,
         best_usd_per_hour=best,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields, replace
 
 from qmodel.perf import layouts
 from qmodel.problem import GpuOption, Instance, Price, at_confidence, replica_of
-from qmodel.types import Holding, Layout, Limits, MeasuredCapacity, Offer, Refusal, Replica, Router, bought
+from qmodel.types import Holding, Layout, Limits, MeasuredCapacity, Offer, PoolKey, Refusal, Replica, Router, bought
 
 __all__ = [
     "CountedPool",
@@ -88,6 +88,11 @@ class PoolKind:
     def holding(self, serving: int) -> Holding:
         """Such a pool as limits see it."""
         return Holding(gpu=self.gpu, replica_gpus=self.layout.gpus, replicas=serving + self.spare)
+
+    @property
+    def key(self) -> PoolKey:
+        """What its replicas are, to be found among those that run already."""
+        return PoolKey.of(self.model, self.gpu, self.layout, self.precision)
 
     @property
     def label(self) -> str:

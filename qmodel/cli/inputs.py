@@ -29,13 +29,13 @@ def open_scenario(
     return qmodel.load_scenario(path, apply=tuple(apply or ()), set=overrides(settings), catalog=tuple(catalog or ()))
 
 
-def planned(scenario: Scenario, solver: SolverOptions, *, doing: str) -> Plan:
+def planned(scenario: Scenario, solver: SolverOptions, *, doing: str, existing: Path | None = None) -> Plan:
     """Plan with a sign of life on stderr."""
     import qmodel
     from qmodel.cli.progress import progress_line
 
     with progress_line(doing) as report:
-        return qmodel.plan(scenario, solver=solver, on_progress=report)
+        return qmodel.plan(scenario, solver=solver, existing=existing, on_progress=report)
 
 
 def overrides(settings: Sequence[str] | None) -> dict[str, object]:

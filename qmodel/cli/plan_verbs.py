@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["explain_command", "plan_code", "plan_command"]
 
-PLAN_TABLES = ("pools", "slo", "latency", "routing", "purchases", "prices", "served")
+PLAN_TABLES = ("pools", "slo", "latency", "routing", "purchases", "prices", "served", "changes")
 CHECK_TABLES = {"simulated_slo": "slo", "simulated_pools": "pools", "simulated_latency": "latency"}
 
 
@@ -35,6 +35,10 @@ def plan_command(
     out: options.Out = None,
     format_: options.Format = OutputFormat.TABLE,
     table: options.Table = None,
+    existing: Annotated[
+        Path | None,
+        typer.Option(metavar="FLEET", help="Fleet that runs already: a fleet file, or a saved plan."),
+    ] = None,
     require_slo: options.RequireSlo = False,
     reproducible: options.Reproducible = False,
     check: Annotated[
@@ -53,7 +57,7 @@ def plan_command(
     check_target(out, table, format_, (*PLAN_TABLES, *(CHECK_TABLES if check else ())))
     choice = solver_options(solver, mip_gap, time_limit)
     loaded = open_scenario(scenario, apply=apply, settings=set_, catalog=catalog)
-    plan = planned(loaded, choice, doing="planning")
+    plan = planned(loaded, choice, doing="planning", existing=existing)
     checked = None
     if check and plan.fleet is not None:
         with progress_line("simulating the plan"):
@@ -124,9 +128,8 @@ def _plan_answer(plan: Plan, reproducible: bool, checked: PlanCheck | None) -> A
     from qmodel.report import TABLE_COLUMNS, check_blocks, plan_page
 
     def rows(name: str) -> Rows:
-        records = (
-            [asdict(row) for row in plan.prices] if name == "prices" else [row.to_dict() for row in getattr(plan, name)]
-        )
+        plain = name in ("prices", "changes")
+        records = [asdict(row) if plain else row.to_dict() for row in getattr(plan, name)]
         return records, TABLE_COLUMNS[name]
 
     tables = {name: partial(rows, name) for name in PLAN_TABLES}

@@ -82,6 +82,7 @@ class Ledger:
         opened = [self._opened(group) for group in self._groups.values()]
         nodes = self._nodes()
         offers = self._offers(nodes)
+        changes = self._changes()
         covers: dict[str, dict[int, float]] = {item.name: {} for item in classes}
         for position, shares in self._covers:
             for name, share in shares.items():
@@ -103,6 +104,28 @@ class Ledger:
         for rows in opened:
             for name, row in rows:
                 self.builder.row(name, row, "<=", 0.0)
+        for name, row, most in changes:
+            self.builder.row(name, row, "<=", most)
+
+    def _changes(self) -> list[tuple[str, dict[int, float], float]]:
+        """Variables for replicas started and stopped of each kind that runs already, and the rows that hold them.
+
+        Replicas of other kinds pay for their start themselves; what runs and has no variable is stopped for sure.
+        """
+        change = self.limits.change
+        rows: list[tuple[str, dict[int, float], float]] = []
+        for item in () if change is None else change.running:
+            assert change is not None
+            key = item.key
+            held = {use.position: float(use.replicas) for use in self._uses if use.candidate.key == key}
+            most = item.replicas + sum(use.most * use.replicas for use in self._uses if use.position in held)
+            start, stop = (key.gpus * usd for usd in (change.start_usd_per_gpu_hour, change.stop_usd_per_gpu_hour))
+            started = self.builder.variable(f"started {key.label}", cost=start, upper=most, integer=False)
+            stopped = self.builder.variable(f"stopped {key.label}", cost=stop, upper=most, integer=False)
+            rows.append((f"started {key.label}", {**held, started: -1.0}, float(item.replicas)))
+            less = {position: -count for position, count in held.items()}
+            rows.append((f"stopped {key.label}", {**less, stopped: -1.0}, -float(item.replicas)))
+        return rows
 
     def _opened(self, group: _Group) -> list[tuple[str, dict[int, float]]]:
         """The variable that opens a pool of single replicas, those of what it carries, and the rows between them."""
@@ -186,6 +209,9 @@ class Ledger:
         return [use for use in self._uses if use.candidate.gpu == gpu and use.replicas]
 
     def _paid(self, candidate: PoolKind, replicas: int) -> float:
-        """Of replicas, USD/h; nothing where nodes that hold them, or GPUs at several prices, are paid apart."""
+        """Of replicas, USD/h, without what nodes that hold them, or GPUs at several prices, cost apart."""
         apart = candidate.whole_nodes or self.limits.of(candidate.gpu).mixes_offers
-        return 0.0 if apart else candidate.cost_usd_per_hour * replicas
+        change, usd = self.limits.change, 0.0 if apart else candidate.cost_usd_per_hour * replicas
+        if change is None or change.replicas(candidate.key):
+            return usd
+        return usd + change.start_usd_per_gpu_hour * candidate.layout.gpus * replicas

@@ -12,7 +12,7 @@ from qmodel.candidates import Candidate, Column, feasible_at, least_counts
 from qmodel.planning.measured_pools import carried_by
 from qmodel.planning.planned_pools import PlannedKind, PlannedMeasured, PlannedPool
 from qmodel.problem import Instance
-from qmodel.types import MIXED, Fleet, Holding, Limits, Path, Pool, RequestClass
+from qmodel.types import MIXED, Fleet, Holding, Limits, Path, Pool, PoolKey, RequestClass
 
 __all__ = ["assemble", "cost_of", "grown_for", "pools_of"]
 
@@ -21,9 +21,18 @@ _MOST_REPAIRS = 20  # replicas one pool may grow by before the columns must have
 
 
 def cost_of(pools: Sequence[PlannedKind], limits: Limits) -> float:
-    """Cost of a fleet of pools, USD/h, with idle GPUs of nodes that are paid whole and GPUs at dearer offers."""
+    """Cost of a fleet of pools, USD/h.
+
+    With idle GPUs of nodes that are paid whole, GPUs at dearer offers, and what changing the running fleet costs.
+    """
     cheapest = sum(item.cost_usd_per_hour for item in pools)
-    return cheapest + limits.surcharge_usd_per_hour([item.holding for item in pools])
+    cost = cheapest + limits.surcharge_usd_per_hour([item.holding for item in pools])
+    if limits.change is None:
+        return cost
+    replicas: dict[PoolKey, int] = {}
+    for item in pools:
+        replicas[item.candidate.key] = replicas.get(item.candidate.key, 0) + item.holding.replicas
+    return cost + limits.change.usd_per_hour(replicas)
 
 
 def pools_of(

@@ -94,7 +94,7 @@ def plan(
     scenario: Scenario | Source,
     *,
     solver: SolverOptions | None = None,
-    existing: Fleet | None = None,
+    existing: Fleet | str | Path | None = None,
     on_progress: OnProgress | None = None,
     cancel: Cancel | None = None,
 ) -> Plan:
@@ -105,7 +105,8 @@ def plan(
     Args:
         scenario: a loaded scenario, or what :func:`load_scenario` takes.
         solver: solver, gap and time limit; None: HiGHS, 0.5 %, 30 s.
-        existing: not supported yet; must be None.
+        existing: a fleet that runs already, or the path of a fleet file or saved plan. The plan then counts what
+            ``policy.change`` says that starting and stopping replicas costs, and lists what changes.
         on_progress: called with a ``Progress`` at each stage.
         cancel: asked between stages; a true answer stops the search with status ``limit``.
 
@@ -115,23 +116,24 @@ def plan(
     Raises:
         ScenarioError: for a scenario that cannot be used.
         SolverUnavailableError: if the named solver is not installed.
-        ValueError: if ``existing`` is given.
 
     Example:
         >>> import qmodel as qm
         >>> plan = qm.plan("scenarios/peers/p1.yaml")
         >>> plan.status, round(plan.cost_usd_per_hour, 2)
         ('optimal', 8.04)
+        >>> [row.started_gpus for row in qm.plan("scenarios/peers/p1.yaml", existing=plan.fleet).changes]
+        [0]
     """
-    if existing is not None:
-        raise ValueError("existing is not supported yet: plans start from an empty fleet")
     from qmodel.optimize import SolverOptions
     from qmodel.planning.objectives import plan_for_objective
-    from qmodel.problem import bind
+    from qmodel.problem import bind, with_running
 
-    return plan_for_objective(
-        bind(_loaded(scenario)), options=solver or SolverOptions(), on_progress=on_progress, cancel=cancel
-    )
+    loaded = _loaded(scenario)
+    instance = bind(loaded)
+    if existing is not None:
+        instance = with_running(instance, _fleet(existing), loaded)
+    return plan_for_objective(instance, options=solver or SolverOptions(), on_progress=on_progress, cancel=cancel)
 
 
 def pareto(
@@ -366,7 +368,7 @@ def check_plan(
         ('met', True)
     """
     from qmodel.planning.checking import checked_plan
-    from qmodel.planning.record import classes_from
+    from qmodel.planning.record import classes_from, limits_from
     from qmodel.problem import bind
     from qmodel.simulation import FleetSimulator
 
@@ -379,6 +381,8 @@ def check_plan(
             what = f"the plan serves a part of class '{replayed[0]}', and its trace can only be replayed whole"
             raise ScenarioError([loaded.problem(f"classes.{replayed[0]}.trace", what, "check without the objective")])
         instance = replace(instance, classes=classes_from(plan.inputs))
+    if plan.changes:
+        instance = replace(instance, limits=limits_from(plan.inputs))
     simulator = FleetSimulator.for_scenario(
         loaded,
         instance,

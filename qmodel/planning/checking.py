@@ -10,7 +10,7 @@ from qmodel.evaluation import evaluate_fleet
 from qmodel.planning.plans import Plan, Status
 from qmodel.planning.record import plan_inputs
 from qmodel.planning.verification import verify
-from qmodel.types import Fleet, Limits
+from qmodel.types import Fleet, Limits, replicas_by_kind
 
 if TYPE_CHECKING:
     from qmodel.simulation import Decision, FleetSimulator, SimulatedSloRow, Simulation
@@ -186,7 +186,9 @@ def _replanned(
     instance = simulator.instance
     mip_gap = float(str(plan.inputs["mip_gap"]))
     result = evaluate_fleet(instance, fleet)
-    cost, bound = result.cost_usd_per_hour, plan.bound_usd_per_hour
+    change, replicas = instance.limits.change, replicas_by_kind(fleet)
+    moved_usd_per_hour = 0.0 if change is None else change.usd_per_hour(replicas)
+    cost, bound = result.cost_usd_per_hour + moved_usd_per_hour, plan.bound_usd_per_hour
     gap = None if bound is None else max(cost - bound, 0.0) / cost
     proven = gap is not None and gap <= mip_gap + _ROUNDING
     status: Status = "optimal" if proven else "feasible"
@@ -200,6 +202,8 @@ def _replanned(
         gap_columns=None if columns_bound is None else (cost - columns_bound) / cost,
         fleet=fleet,
         pools=result.pools,
+        changes=() if change is None else change.rows(replicas),
+        change_usd_per_hour=moved_usd_per_hour,
         routing=result.routing,
         slo=result.slo,
         latency=result.latency,

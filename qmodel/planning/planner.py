@@ -21,7 +21,7 @@ from qmodel.planning.rationale import reasons
 from qmodel.planning.record import plan_inputs, versions
 from qmodel.planning.verification import verify
 from qmodel.problem import Instance, at_confidence, replica_of
-from qmodel.types import Limits, Replica, RequestClass
+from qmodel.types import Limits, Replica, RequestClass, replicas_by_kind
 
 __all__ = ["plan_instance"]
 
@@ -85,7 +85,11 @@ def plan_instance(
         model = members[0].model
         measured = open_pools_of(candidates.measured_of(model), members)
         sets[group] = columns_for_model(
-            candidates.of(model), members, open_pools=measured, every_count=instance.limits.pays_nodes
+            candidates.of(model),
+            members,
+            open_pools=measured,
+            every_count=instance.limits.pays_nodes,
+            keep_all=instance.limits.change is not None,
         )
     search = _Search(
         instance=instance,
@@ -128,7 +132,11 @@ def _chosen(search: _Search) -> tuple[_Search, Choice]:
     if pressing:
         sets = {
             group: columns_for_model(
-                found.candidates, search.classes[group], open_pools=found.open_pools, every_count=True
+                found.candidates,
+                search.classes[group],
+                open_pools=found.open_pools,
+                every_count=True,
+                keep_all=limits.change is not None,
             )
             for group, found in search.sets.items()
         }
@@ -155,7 +163,10 @@ def _planned(search: _Search, choice: Choice) -> Plan:
     pools = merged([*predicted, *measured], search.candidates.candidates, search.limits)
     fleet = assemble(pools)
     result = evaluate_fleet(instance, fleet)
-    cost = result.cost_usd_per_hour
+    change = search.limits.change
+    moved = () if change is None else change.rows(replicas_by_kind(fleet))
+    moved_usd_per_hour = 0.0 if change is None else change.usd_per_hour(replicas_by_kind(fleet))
+    cost = result.cost_usd_per_hour + moved_usd_per_hour
     bound = _bound_below(cost, choice.bound_usd_per_hour)
     if search.limits.budget_usd_per_hour is not None and cost > search.limits.budget_usd_per_hour:
         return _over_budget(search, cost, choice.bound_usd_per_hour)
@@ -177,6 +188,8 @@ def _planned(search: _Search, choice: Choice) -> Plan:
         slo=result.slo,
         latency=result.latency,
         purchases=result.purchases,
+        changes=moved,
+        change_usd_per_hour=moved_usd_per_hour,
         prices=_price_rows(choice, instance.limits),
         why=_reasons(search, choice, pools, result),
         cost_at_p90_usd_per_hour=_cost_at_p90(instance, pools, cost),
@@ -325,7 +338,7 @@ def _cost_at_p90(instance: Instance, pools: Sequence[PlannedKind], cost: float) 
         assert isinstance(nominal, Replica)
         slower.append(replace(chosen, replica=at_confidence(nominal, "p90")))
     measured = [item for item in pools if isinstance(item, PlannedMeasured)]
-    return grown_for(predicted, slower, instance.limits, measured)
+    return grown_for(predicted, slower, instance.limits, measured)  # what changing the fleet costs included
 
 
 def _run(search: _Search) -> dict[str, float]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 from qmodel.errors import InfeasibleError, SolverFailedError
 from qmodel.evaluation.results import LatencyRow
 from qmodel.files import write_text
-from qmodel.types import Fleet, PoolRow, PurchaseRow, RouteRow, SloRow
+from qmodel.types import ChangeRow, Fleet, PoolRow, PurchaseRow, RouteRow, SloRow
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -115,6 +115,8 @@ class Plan:
         gap_columns: the same against the columns that the integer program chose from.
         fleet: None without a plan.
         purchases: GPUs bought, by type and price.
+        changes: what starts and stops on the way from the fleet that runs; empty without one.
+        change_usd_per_hour: what that costs, spread; part of the cost and of the bound.
         cost_at_p90_usd_per_hour: of the same pools grown until every target holds when steps take the upper error band;
             None where stock is too small for that.
         objective: what was made small or large; None where that is the cost.
@@ -142,6 +144,8 @@ class Plan:
     prices: tuple[PriceRow, ...]
     why: Why
     purchases: tuple[PurchaseRow, ...] = ()
+    changes: tuple[ChangeRow, ...] = ()
+    change_usd_per_hour: float = 0.0
     cost_at_p90_usd_per_hour: float | None = None
     objective: ObjectiveRow | None = None
     served: tuple[ServedRow, ...] = ()
@@ -168,6 +172,8 @@ class Plan:
             "cost_at_p90_usd_per_hour": self.cost_at_p90_usd_per_hour,
             "objective": None if self.objective is None else asdict(self.objective),
             "served": [row.to_dict() for row in self.served],
+            "changes": [asdict(row) for row in self.changes],
+            "change_usd_per_hour": self.change_usd_per_hour,
             "pools": [row.to_dict() for row in self.pools],
             "routing": [row.to_dict() for row in self.routing],
             "slo": [row.to_dict() for row in self.slo],
@@ -203,17 +209,18 @@ class Plan:
         write_text(path, json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n")
 
     def to_frame(self, table: str = "pools") -> pd.DataFrame:
-        """One of ``pools``, ``routing``, ``slo``, ``latency``, ``purchases``, ``served`` as a DataFrame.
+        """One of ``pools``, ``routing``, ``slo``, ``latency``, ``purchases``, ``served``, ``changes`` as a DataFrame.
 
         Raises:
             ValueError: if there is no such table.
         """
-        tables = ("pools", "routing", "slo", "latency", "purchases", "served")
+        tables = ("pools", "routing", "slo", "latency", "purchases", "served", "changes")
         if table not in tables:
             raise ValueError(f"table must be one of {', '.join(tables)} (got {table!r})")
         import pandas as pd
 
-        return pd.DataFrame([row.to_dict() for row in getattr(self, table)])
+        rows = getattr(self, table)
+        return pd.DataFrame([asdict(row) if table == "changes" else row.to_dict() for row in rows])
 
     def explain(self) -> str:
         """Why this plan, what binds in each pool, what was nearly chosen, what was assumed."""
@@ -259,6 +266,8 @@ def _plan_from(data: Mapping[str, object]) -> Plan:
         gap_columns=_number(data["gap_columns"]),
         cost_at_p90_usd_per_hour=_number(data["cost_at_p90_usd_per_hour"]),
         objective=ObjectiveRow(**objective) if isinstance(objective, Mapping) else None,
+        changes=tuple(ChangeRow(**row) for row in rows("changes")) if "changes" in data else (),  # type: ignore[arg-type]
+        change_usd_per_hour=float(str(data.get("change_usd_per_hour", 0.0))),
         served=tuple(ServedRow(**row) for row in rows("served")) if "served" in data else (),  # type: ignore[arg-type]
         fleet=Fleet.from_dict(fleet) if isinstance(fleet, Mapping) else None,
         pools=tuple(PoolRow(**row) for row in rows("pools")),  # type: ignore[arg-type]

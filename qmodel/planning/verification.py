@@ -13,7 +13,7 @@ from qmodel.evaluation import Evaluation, MeasuredCase, PoolCase
 from qmodel.evaluation.assessment import assess
 from qmodel.planning.plans import Plan
 from qmodel.planning.record import cases_from, classes_from, limits_from
-from qmodel.types import Limits, PoolRow, PurchaseRow, RequestClass, SloRow
+from qmodel.types import Limits, PoolRow, PurchaseRow, RequestClass, SloRow, replicas_by_kind
 
 __all__ = ["Check", "Verification", "verify"]
 
@@ -69,6 +69,7 @@ def verify(plan: Plan) -> Verification:
             left,
             _limits(plan, limits, result),
             _cost(plan, result),
+            _changes(plan, limits),
             _stable(result),
             _targets(result, confidence),
             _tables(plan, result),
@@ -128,21 +129,28 @@ def _limits(plan: Plan, limits: Limits, result: Evaluation) -> Check:
     if broken is not None:
         detail = f"{limits.used(broken, holdings):.6g} {broken.unit} used, {broken.key} is {broken.most:g}"
         return Check(name="limits", ok=False, detail=detail)
-    if budget is not None and result.cost_usd_per_hour > budget * (1.0 + _RELATIVE):
-        detail = f"{result.cost_usd_per_hour:.6g} USD/h, fleet.budget_usd_per_hour is {budget:g}"
+    cost = result.cost_usd_per_hour + plan.change_usd_per_hour
+    if budget is not None and cost > budget * (1.0 + _RELATIVE):
+        detail = f"{cost:.6g} USD/h, fleet.budget_usd_per_hour is {budget:g}"
         return Check(name="limits", ok=False, detail=detail)
     return Check(name="limits", ok=True, detail=told or "nothing is limited")
 
 
 def _cost(plan: Plan, result: Evaluation) -> Check:
-    ok = plan.cost_usd_per_hour is not None and math.isclose(
-        plan.cost_usd_per_hour, result.cost_usd_per_hour, rel_tol=_RELATIVE
-    )
-    return Check(
-        name="cost",
-        ok=ok,
-        detail=f"stated {plan.cost_usd_per_hour} USD/h, pools sum to {result.cost_usd_per_hour:.6g}",
-    )
+    cost = result.cost_usd_per_hour + plan.change_usd_per_hour
+    ok = plan.cost_usd_per_hour is not None and math.isclose(plan.cost_usd_per_hour, cost, rel_tol=_RELATIVE)
+    return Check(name="cost", ok=ok, detail=f"stated {plan.cost_usd_per_hour} USD/h, its parts sum to {cost:.6g}")
+
+
+def _changes(plan: Plan, limits: Limits) -> Check:
+    """What starts and stops follows from the fleet and from what ran before."""
+    assert plan.fleet is not None
+    replicas, change = replicas_by_kind(plan.fleet), limits.change
+    rows = () if change is None else change.rows(replicas)
+    usd_per_hour = 0.0 if change is None else change.usd_per_hour(replicas)
+    ok = rows == plan.changes and math.isclose(usd_per_hour, plan.change_usd_per_hour, abs_tol=1e-9)
+    detail = f"stated {plan.change_usd_per_hour:.6g} USD/h, derived {usd_per_hour:.6g}"
+    return Check(name="changes", ok=ok, detail=detail)
 
 
 def _stable(result: Evaluation) -> Check:

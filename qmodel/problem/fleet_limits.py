@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
+from math import ceil, inf
 from typing import TYPE_CHECKING
 
-from qmodel.errors import Problem
-from qmodel.problem.instances import GpuOption
-from qmodel.types import Forbidden, GpuLimits, Limits
+from qmodel.errors import Problem, ScenarioError
+from qmodel.problem.instances import GpuOption, Instance
+from qmodel.types import Change, Fleet, Forbidden, GpuLimits, Limits, Pool
 
 if TYPE_CHECKING:
     from qmodel.scenario import Scenario
     from qmodel.scenario.fleet_section import GpuSpec
 
-__all__ = ["bind_limits"]
+__all__ = ["bind_limits", "with_running"]
 
 
 def bind_limits(
@@ -61,6 +63,56 @@ def bind_limits(
         forbidden=tuple(Forbidden(**item.model_dump()) for item in scenario.layouts.forbid),
     )
     return limits, tuple(problems), (*notes, *_notes(limits))
+
+
+def with_running(instance: Instance, fleet: Fleet, scenario: Scenario) -> Instance:
+    """The same problem for a fleet that runs already.
+
+    Args:
+        instance: the bound problem.
+        fleet: what runs.
+        scenario: the problem as stated; says what starting and stopping replicas costs.
+
+    Raises:
+        ScenarioError: for costs under which a replica would be kept though nothing needs it.
+    """
+    costs = scenario.policy.change
+    known = {} if costs is None else costs.model_dump()
+    change = Change.from_fleet(fleet, **known)
+    _refuse_dear_stops(scenario, instance, change)
+    notes = [
+        f"running pool {pool.name} ({pool.model} on {pool.gpu}) cannot be kept: {why}"
+        for pool in fleet.pools.values()
+        if (why := _cannot_stay(instance, pool)) is not None
+    ]
+    if costs is None:
+        notes.append("starting and stopping replicas counts nothing: policy.change does not say what it costs")
+    return replace(
+        instance,
+        limits=replace(instance.limits, change=change),
+        assumptions=(*instance.assumptions, *notes),
+    )
+
+
+def _refuse_dear_stops(scenario: Scenario, instance: Instance, change: Change) -> None:
+    """A replica that costs more to stop than to keep would be kept for nothing: the hours it is spread are too few.
+
+    Raises:
+        ScenarioError: with the least hours that make sense.
+    """
+    options = [instance.gpus[item.key.gpu] for item in change.running if item.key.gpu in instance.gpus]
+    cheapest = min((option.price.usd_per_gpu_hour for option in options), default=inf)
+    if change.stop_usd_per_gpu_hour > cheapest:
+        spread = f"{change.stop_usd_per_gpu:g} USD over {change.spread_h:g} h"
+        what = f"stopping a GPU costs more ({spread}) than keeping it ({cheapest:g} USD/h)"
+        hint = f"raise spread_h to at least {ceil(change.stop_usd_per_gpu / cheapest)}"
+        raise ScenarioError([scenario.problem("policy.change", what, hint)])
+
+
+def _cannot_stay(instance: Instance, pool: Pool) -> str | None:
+    if pool.gpu not in instance.gpus:
+        return f"'{pool.gpu}' is not in fleet.gpus"
+    return None if pool.model in instance.models else "no class asks for its model"
 
 
 def _unknown_forbidden(scenario: Scenario) -> list[Problem]:

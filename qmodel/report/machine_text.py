@@ -37,6 +37,7 @@ TABLE_COLUMNS: Mapping[str, tuple[str, ...]] = {
     ),
     "routing": ("class", "path", "share", "rate_rps"),
     "marginal": ("pools", "figure", "present", "unit", "elasticity", "usd_per_hour_per_unit"),
+    "changes": ("replica", "before", "after", "started_gpus", "stopped_gpus", "usd"),
     "served": ("class", "priority", "rate_rps", "served_rps", "dropped_share"),
     "slo": (
         "class",

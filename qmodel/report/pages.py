@@ -9,6 +9,7 @@ from qmodel.report.blocks import Block, Bullets, Facts, Heading, Lines, TextTabl
 from qmodel.report.number_text import decimal_text, month_text, percent_text, seconds_text, usd_text
 from qmodel.report.row_tables import (
     alternative_table,
+    change_table,
     curve_table,
     gpus_text,
     latency_table,
@@ -52,6 +53,7 @@ def plan_page(plan: Plan) -> tuple[Block, ...]:
         Facts(rows=_plan_facts(plan)),
         pool_table(plan.pools),
         *_overloads(plan.pools),
+        *_some(change_table(plan.changes)),
         *_some(purchase_table(plan.purchases)),
         *_some(routing),
         *([served_table(plan.served)] if plan.served else []),
@@ -126,7 +128,9 @@ def _plan_facts(plan: Plan) -> tuple[tuple[str, str], ...]:
     if plan.objective is not None:
         facts.append(("Objective", _objective_words(plan.objective)))
     if plan.cost_usd_per_hour is not None:
-        facts.append(("Cost", f"{usd_text(plan.cost_usd_per_hour)} = {month_text(plan.cost_usd_per_hour)} (730 h)"))
+        moved = f", {usd_text(plan.change_usd_per_hour)} of it for the change" if plan.change_usd_per_hour else ""
+        month = f"{month_text(plan.cost_usd_per_hour)} (730 h)"
+        facts.append(("Cost", f"{usd_text(plan.cost_usd_per_hour)} = {month}{moved}"))
     if plan.bound_usd_per_hour is not None:
         gaps = f"gap {percent_text(plan.gap)} %"
         if plan.gap_columns is not None:

@@ -20,10 +20,11 @@ if TYPE_CHECKING:
     from qmodel.evaluation.resource_worth import MarginalRow
     from qmodel.evaluation.results import CurveRow, LatencyRow
     from qmodel.planning.plans import Alternative, PriceRow, ServedRow
-    from qmodel.types import LinkRow, PoolRow, PurchaseRow, RouteRow, SloRow
+    from qmodel.types import ChangeRow, LinkRow, PoolRow, PurchaseRow, RouteRow, SloRow
 
 __all__ = [
     "alternative_table",
+    "change_table",
     "curve_table",
     "gpus_by_type",
     "gpus_text",
@@ -116,6 +117,28 @@ def marginal_table(values: Sequence[MarginalRow]) -> TextTable:
         for row in values
     )
     return TextTable(title="Worth of a little more", columns=tuple(columns), rows=rows)
+
+
+def change_table(changes: Sequence[ChangeRow]) -> TextTable | None:
+    """What starts and stops; None where nothing ran before."""
+    if not changes:
+        return None
+    columns = [Column(header="replica")]
+    columns += [
+        Column(header=name, numeric=True) for name in ("before", "after", "GPUs started", "GPUs stopped", "USD once")
+    ]
+    rows = tuple(
+        (
+            row.replica,
+            f"{row.before:,}",
+            f"{row.after:,}",
+            f"{row.started_gpus:,}",
+            f"{row.stopped_gpus:,}",
+            money_text(row.usd),
+        )
+        for row in changes
+    )
+    return TextTable(title="Changes", columns=tuple(columns), rows=rows)
 
 
 def slo_table(targets: Sequence[SloRow]) -> TextTable:

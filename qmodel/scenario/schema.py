@@ -14,9 +14,17 @@ from qmodel.scenario.class_section import Classes
 from qmodel.scenario.fleet_section import EngineSpec, FleetSpec, LayoutsSpec, ProfileSpec
 from qmodel.scenario.layering import Layered
 from qmodel.scenario.objective_section import Objective
-from qmodel.scenario.sections import Count, Name, Section, Text, as_tuple
+from qmodel.scenario.sections import Count, Name, NonNegative, Positive, Section, Text, as_tuple
 
 __all__ = ["PolicySpec", "Scenario", "Source"]
+
+
+class ChangeSpec(Section):
+    """What it costs to turn a running fleet into another."""
+
+    start_usd_per_gpu: NonNegative = Field(default=0.0, description="Once, for each GPU of a replica started, USD.")
+    stop_usd_per_gpu: NonNegative = Field(default=0.0, description="Once, for each GPU of a replica stopped, USD.")
+    spread_h: Positive = Field(description="Hours over which these are counted against the cost of a fleet.")
 
 
 class PolicySpec(Section):
@@ -33,6 +41,9 @@ class PolicySpec(Section):
         default=0, description="1: targets hold in every pool with any one node lost."
     )
     max_pools: Count | None = Field(default=None, description="Most pools of the fleet; no limit if left out.")
+    change: ChangeSpec | None = Field(
+        default=None, description="What it costs to change a fleet that runs already, where one is given."
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,7 @@
 """Records that several rooms share. Frozen, without behaviour beyond their own arithmetic."""
 
 from qmodel.types.arrivals import Burst
+from qmodel.types.changes import Change, ChangeRow, PoolKey, Running, replicas_by_kind
 from qmodel.types.constants import BandLevel, CalibratedConstants, ConstantsOverride, EngineConstants, GpuSpec
 from qmodel.types.demand import METRICS, Metric, RequestClass, Slo, Stream
 from qmodel.types.fleets import (
@@ -38,6 +39,11 @@ from qmodel.types.offers import MIXED, Offer, Purchase, PurchaseRow, bought, in_
 from qmodel.types.replica import Admission, Band, Preemption, Replica, Router, StepLaw
 
 __all__ = [
+    "replicas_by_kind",
+    "Running",
+    "PoolKey",
+    "ChangeRow",
+    "Change",
     "METRICS",
     "MIXED",
     "ROLES_IN_A_ROW",

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from math import ceil
 from typing import Literal
 
+from qmodel.types.changes import Change
 from qmodel.types.layouts import Layout
 from qmodel.types.offers import Offer, Purchase, bought
 
@@ -155,6 +156,7 @@ class Limits:
         spare_replicas: every pool meets its targets with so many replicas lost.
         survive_nodes: 1: every pool meets its targets with any one node lost.
         forbidden: pools that no fleet may have.
+        change: what runs already and what changing it costs; None: nothing runs.
     """
 
     gpus: Mapping[str, GpuLimits] = field(default_factory=dict)
@@ -164,6 +166,7 @@ class Limits:
     spare_replicas: int = 0
     survive_nodes: int = 0
     forbidden: tuple[Forbidden, ...] = ()
+    change: Change | None = None
 
     def of(self, gpu: str) -> GpuLimits:
         """Limits of one GPU type; none where it is not listed."""
@@ -300,12 +303,13 @@ class Limits:
         """Plain data; the inverse of :meth:`from_dict`."""
         data = asdict(self)
         gpus = {name: {**item, "offers": list(item["offers"])} for name, item in data["gpus"].items()}
-        return {**data, "gpus": gpus, "forbidden": list(data["forbidden"])}
+        change = None if self.change is None else self.change.to_dict()
+        return {**data, "gpus": gpus, "forbidden": list(data["forbidden"]), "change": change}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, object]) -> Limits:
         """The inverse of :meth:`to_dict`."""
-        gpus, forbidden = data["gpus"], data["forbidden"]
+        gpus, forbidden, change = data["gpus"], data["forbidden"], data.get("change")
         assert isinstance(gpus, Mapping) and isinstance(forbidden, Sequence)
         parts = {
             "gpus": {
@@ -313,6 +317,7 @@ class Limits:
                 for name, item in gpus.items()
             },
             "forbidden": tuple(Forbidden(**item) for item in forbidden),
+            "change": Change.from_dict(change) if isinstance(change, Mapping) else None,
         }
         return cls(**{**data, **parts})  # type: ignore[arg-type]
 

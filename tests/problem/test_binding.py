@@ -117,13 +117,6 @@ def test_model_from_a_hugging_face_config_is_planned_like_the_catalog_entry(tmp_
     assert own.slo[0].predicted_s == pytest.approx(named.slo[0].predicted_s, rel=0.02)
 
 
-def test_existing_fleet_is_refused_as_not_supported() -> None:
-    data = single(price={"usd_per_gpu_hour": 3})
-    fleet = qm.plan(data).fleet
-    with pytest.raises(ValueError, match="existing is not supported yet"):
-        qm.plan(data, existing=fleet)
-
-
 def with_lengths(**laws: Any) -> dict[str, Any]:
     scenario = single(price={"usd_per_gpu_hour": 3})
     scenario["classes"]["chat"].update(laws)
