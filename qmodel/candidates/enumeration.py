@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 
 from qmodel.perf import layouts
-from qmodel.problem import GpuOption, Instance, Price, at_confidence, replica_of
+from qmodel.problem import Confidence, GpuOption, Instance, Price, at_confidence, replica_of
 from qmodel.types import Holding, Layout, Limits, MeasuredCapacity, Offer, PoolKey, Refusal, Replica, Router, bought
 
 __all__ = [
@@ -106,10 +106,12 @@ class Candidate(PoolKind):
 
     Attributes:
         replica: at the confidence in force.
+        confidence: that level; at ``p90`` predictions also take the upper end of their queueing band.
     """
 
     replica: Replica
     router: Router
+    confidence: Confidence = "nominal"
 
     @property
     def adds_up(self) -> bool:
@@ -232,8 +234,9 @@ def enumerate_candidates(instance: Instance) -> CandidateSet:
                 if isinstance(found, MeasuredCapacity):
                     measured.append(MeasuredCandidate(**parts, capacity=found))
                     continue
-                replica = at_confidence(found, instance.policy.confidence)
-                candidates.append(Candidate(**parts, replica=replica, router=option.engine.router))
+                level = instance.policy.confidence
+                replica, router = at_confidence(found, level), option.engine.router
+                candidates.append(Candidate(**parts, replica=replica, router=router, confidence=level))
     return CandidateSet(candidates=tuple(candidates), refused=tuple(refused), measured=tuple(measured))
 
 

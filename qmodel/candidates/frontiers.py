@@ -11,7 +11,7 @@ from qmodel.candidates.enumeration import Candidate
 from qmodel.candidates.resources import resource_shares, tpot_limit_s
 from qmodel.evaluation import slo_ratios
 from qmodel.queueing import pool_metrics, utilisation
-from qmodel.types import FloatArray, IntArray, Metric, Replica, RequestClass, Router, Stream
+from qmodel.types import FloatArray, IntArray, Metric, RequestClass, Stream
 
 __all__ = ["Frontier", "feasible_at", "frontier", "frontier_between", "least_counts", "optimistic_loads", "unit_loads"]
 
@@ -57,10 +57,8 @@ def feasible_at(
 ) -> FloatArray:
     """Worst prediction over target of each case, shape (C,); at most 1 where every target is met."""
     worst = np.empty(len(candidates))
-    for router in sorted({item.router for item in candidates}):
-        rows = np.flatnonzero([item.router == router for item in candidates])
-        engines = [item.replica for item in _take(candidates, rows)]
-        worst[rows] = _mean_tpot_ratios(engines, classes, counts[rows], loads[rows], router)
+    for rows in _alike(candidates):
+        worst[rows] = _mean_tpot_ratios(_take(candidates, rows), classes, counts[rows], loads[rows])
     left = np.flatnonzero(worst <= 1.0)
     if left.size:
         worst[left] = _reached(_take(candidates, left), classes, counts[left], loads[left])
@@ -72,22 +70,37 @@ def _reached(
 ) -> FloatArray:
     """As :func:`feasible_at` without the screen, which settles little near the crossing."""
     worst = np.empty(len(candidates))
-    for router in sorted({item.router for item in candidates}):
-        rows = np.flatnonzero([item.router == router for item in candidates])
-        engines = [item.replica for item in _take(candidates, rows)]
-        ratios = slo_ratios(engines, classes, [1.0] * len(classes), counts[rows], loads[rows], router)
+    for rows in _alike(candidates):
+        some = _take(candidates, rows)
+        ratios = slo_ratios(
+            [item.replica for item in some],
+            classes,
+            [1.0] * len(classes),
+            counts[rows],
+            loads[rows],
+            some[0].router,
+            confidence=some[0].confidence,
+        )
         worst[rows] = ratios.max(axis=1)
     return worst
 
 
+def _alike(candidates: Sequence[Candidate]) -> list[IntArray]:
+    """Rows of the candidates with one router and one confidence."""
+    kinds = [(item.router, item.confidence) for item in candidates]
+    return [np.flatnonzero([kind == one for kind in kinds]) for one in sorted(set(kinds))]
+
+
 def _mean_tpot_ratios(
-    replicas: Sequence[Replica], classes: Sequence[RequestClass], counts: IntArray, loads: FloatArray, router: Router
+    candidates: Sequence[Candidate], classes: Sequence[RequestClass], counts: IntArray, loads: FloatArray
 ) -> FloatArray:
     """Mean TPOT over what the targets allow it, shape (C,); takes microseconds and settles most cases that miss.
 
+    The candidates have one router and one confidence.
     Bursts are left out of this screen: under them nothing is served faster than under Poisson arrivals.
     """
-    limits = {item.name: tpot_limit_s(item) for item in classes}
+    replicas, router = [item.replica for item in candidates], candidates[0].router
+    limits = {item.name: tpot_limit_s(item, candidates[0].confidence) for item in classes}
     wanted: list[tuple[str, Metric, float | None]] = [
         (name, "tpot", None) for name, limit_s in limits.items() if np.isfinite(limit_s)
     ]

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from qmodel.candidates.enumeration import Candidate
+from qmodel.problem import Confidence
+from qmodel.queueing import least_band
 from qmodel.types import FloatArray, Replica, RequestClass
 
 __all__ = ["resource_shares", "tpot_limit_s"]
@@ -31,19 +33,22 @@ def resource_shares(candidates: Sequence[Candidate], item: RequestClass) -> Floa
     Returns:
         Shares of the time of one replica; infinite where not even one sequence meets the TPOT target.
     """
-    return np.array([_share(candidate.replica, item) for candidate in candidates])
+    return np.array([_share(candidate, item) for candidate in candidates])
 
 
-def _share(replica: Replica, item: RequestClass) -> float:
-    lengths, step = item.lengths, replica.step
+def _share(candidate: Candidate, item: RequestClass) -> float:
+    replica, lengths, step = candidate.replica, item.lengths, candidate.replica.step
     kv_s = step.gamma_s * (lengths.e_pn + lengths.output.moments[1] / 2.0)
-    work_s = (lengths.output.mean - 1.0) * _token_s(replica, tpot_limit_s(item)) + kv_s
+    work_s = (lengths.output.mean - 1.0) * _token_s(replica, tpot_limit_s(item, candidate.confidence)) + kv_s
     return item.rate_rps * (work_s + step.delta_s * lengths.prompt.mean)
 
 
-def tpot_limit_s(item: RequestClass) -> float:
-    """What the mean TPOT of the class cannot exceed, infinite where no target says so."""
-    return min(
+def tpot_limit_s(item: RequestClass, confidence: Confidence = "nominal") -> float:
+    """What the mean TPOT of the class cannot exceed, infinite where no target says so.
+
+    At ``p90`` the mean times its band must stay within the target; no band is narrower than the least one.
+    """
+    target_s = min(
         (
             slo.target_s
             for slo in item.slos
@@ -51,6 +56,7 @@ def tpot_limit_s(item: RequestClass) -> float:
         ),
         default=float("inf"),
     )
+    return target_s / (1.0 + least_band("tpot")) if confidence == "p90" else target_s
 
 
 def _token_s(replica: Replica, limit_s: float) -> float:

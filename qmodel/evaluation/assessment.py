@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from qmodel.evaluation.bindings import TOLERANCE, binding_of, value_of
+from qmodel.evaluation.bindings import TOLERANCE, binding_of, value_of, widening
 from qmodel.evaluation.kv_links import sources_of
 from qmodel.evaluation.measured_pools import (
     FULL,
@@ -19,7 +19,7 @@ from qmodel.evaluation.measured_pools import (
 from qmodel.evaluation.path_predictions import FleetPredictions, PoolCase, Solution, predict_paths
 from qmodel.evaluation.purchases import bought_for, purchase_rows
 from qmodel.evaluation.results import Evaluation, LatencyRow
-from qmodel.queueing import ClassPrediction, pool_metrics
+from qmodel.queueing import ClassPrediction, pool_bands, pool_metrics
 from qmodel.types import (
     METRICS,
     Fleet,
@@ -119,6 +119,8 @@ def slo_ratios(
     counts: Sequence[int] | IntArray,
     loads: Sequence[float] | FloatArray,
     router: Router,
+    *,
+    confidence: str = "nominal",
 ) -> FloatArray:
     """Prediction over target for every case and target; infinite where unstable.
 
@@ -129,14 +131,16 @@ def slo_ratios(
         counts: replicas of the pool, shape (C,).
         loads: multiple of the shares, shape (C,).
         router: how requests are spread.
+        confidence: ``nominal``, or ``p90``: predictions take the upper end of their queueing band.
 
     Returns:
         Ratios, shape (C, W) for W targets; at most 1 where met.
     """
     streams = [item.stream(share) for item, share in zip(classes, shares, strict=True)]
-    metrics = pool_metrics(
-        replicas, streams, np.asarray(counts), np.asarray(loads, dtype=float), router, wanted_metrics(classes)
-    )
+    sizes, factors, wanted = np.asarray(counts), np.asarray(loads, dtype=float), wanted_metrics(classes)
+    metrics = pool_metrics(replicas, streams, sizes, factors, router, wanted)
+    if confidence == "p90":
+        metrics = metrics * (1.0 + pool_bands(replicas, streams, sizes, factors, wanted))
     targets = np.array([slo.target_s for item in classes for slo in item.slos])
     return np.asarray(metrics / targets)
 
@@ -230,14 +234,16 @@ def _slo_rows(
                 if path in measured:
                     rows.append(measured_row(item.name, path.label, slo, met=path.pools[0] not in full))
                     continue
-                values = [value_of(predictions[level].paths[item.name, path.pools], slo) for level in _LEVELS]
+                values = [value_of(predictions[level].paths[item.name, path.pools], slo, level) for level in _LEVELS]
                 rows.append(_slo_row(item.name, path.label, slo, values))
             if measured and len(paths) > 1:  # every path within the target is sufficient
                 met = all(row.met_at_p90 for row in rows[-len(paths) :])
                 rows.append(measured_row(item.name, "fleet", slo, met=met))
             elif len(paths) > 1:
                 values = [
-                    _mixture([(path.share, predictions[level].paths[item.name, path.pools]) for path in paths], slo)
+                    _mixture(
+                        [(path.share, predictions[level].paths[item.name, path.pools]) for path in paths], slo, level
+                    )
                     for level in _LEVELS
                 ]
                 rows.append(_slo_row(item.name, "fleet", slo, values))
@@ -261,19 +267,25 @@ def _slo_row(cls: str, path: str, slo: Slo, values: Sequence[float | None]) -> S
     )
 
 
-def _mixture(parts: Sequence[tuple[float, ClassPrediction | None]], slo: Slo) -> float | None:
-    """The statistic over all paths: the mean of means, or the level where the mixed distribution reaches p."""
-    if any(prediction is None for _, prediction in parts):
-        return None
-    metrics = [(share, getattr(prediction, slo.metric)) for share, prediction in parts]
+def _mixture(parts: Sequence[tuple[float, ClassPrediction | None]], slo: Slo, level: str) -> float | None:
+    """The statistic over all paths: the mean of means, or the level where the mixed distribution reaches p.
+
+    Every path takes the end of its own queueing band that the level asks for.
+    """
+    metrics = []
+    for share, prediction in parts:
+        if prediction is None:
+            return None
+        metric = prediction.metric(slo.metric)
+        metrics.append((share, metric, widening(metric, slo.p, level)))
     if slo.p is None:
-        return float(sum(share * metric.mean for share, metric in metrics))
-    edges = [float(metric.quantile(slo.p)) for _, metric in metrics]
+        return float(sum(share * metric.mean * factor for share, metric, factor in metrics))
+    edges = [float(metric.quantile(slo.p)) * factor for _, metric, factor in metrics]
     low, high = min(edges), max(edges)
     for _ in range(_SCANS):
         times = np.linspace(low, high, _SCAN_POINTS)
-        level = sum(share * metric.share_within(times) for share, metric in metrics)
-        above = int(np.clip(np.searchsorted(level, slo.p), 1, _SCAN_POINTS - 1))
+        reached = sum(share * metric.share_within(times / factor) for share, metric, factor in metrics)
+        above = int(np.clip(np.searchsorted(reached, slo.p), 1, _SCAN_POINTS - 1))
         low, high = float(times[above - 1]), float(times[above])
     return (low + high) / 2.0
 

@@ -11,7 +11,7 @@ from qmodel.evaluation.path_predictions import FleetPredictions, PoolCase, predi
 from qmodel.queueing import ClassPrediction, Prediction
 from qmodel.types import METRICS, Fleet, KvLink, RequestClass, Slo
 
-__all__ = ["TOLERANCE", "binding_of", "value_of"]
+__all__ = ["TOLERANCE", "binding_of", "value_of", "widening"]
 
 TOLERANCE = 1e-9  # of a target: rounding of a sum must not turn a met target into a missed one
 _OVERLOAD_WORDS = {
@@ -43,7 +43,8 @@ def binding_of(
     """What is missed now, else what breaks when the pool loses one replica: an overload, or the target missed by most.
 
     Where the target would hold if memory were no limit, memory is what binds; where it would hold if the KV came at
-    once, the link is.
+    once, the link is. All at the level in force: ``predicted`` is the fleet at nominal step times, ``at_level`` at
+    those of ``level``.
     """
     if name not in predicted.pools:
         return "unused"
@@ -55,7 +56,7 @@ def binding_of(
     link = predicted.links.get(name)
     if link is not None and link.overload is not None:
         return _OVERLOAD_WORDS["link"]
-    missed = _most_missed(name, predicted, classes, fleet)
+    missed = _most_missed(name, at_level, level, classes, fleet)
     if missed is None:
         if case.serving == 1:
             return "one replica is the least"
@@ -64,26 +65,26 @@ def binding_of(
         overload = smaller.pools[name].overload
         if overload is not None:
             return _OVERLOAD_WORDS[overload.kind]
-        missed = _most_missed(name, smaller, classes, fleet)
+        missed = _most_missed(name, smaller, level, classes, fleet)
         if missed is None:
             return "spare: one replica less still meets every target"
     cls, pools, slo = missed
-    if case.link is not None and _holds(with_case(replace(case, link=_NO_LINK)), cls, pools, slo):
+    if case.link is not None and _holds(with_case(replace(case, link=_NO_LINK)), level, cls, pools, slo):
         return f"link: SLO {cls} {slo.metric} {slo.stat}"
     if case.replica.kv_tokens is not None:
         unlimited = replace(case, replica=replace(case.replica, kv_tokens=None))
-        if _holds(with_case(unlimited), cls, pools, slo):
+        if _holds(with_case(unlimited), level, cls, pools, slo):
             return f"KV memory: SLO {cls} {slo.metric} {slo.stat}"
     return f"SLO {cls} {slo.metric} {slo.stat}"
 
 
-def _holds(predicted: FleetPredictions, cls: str, pools: tuple[str, ...], slo: Slo) -> bool:
-    value = value_of(predicted.paths[cls, pools], slo)
+def _holds(predicted: FleetPredictions, level: str, cls: str, pools: tuple[str, ...], slo: Slo) -> bool:
+    value = value_of(predicted.paths[cls, pools], slo, level)
     return value is not None and value <= slo.target_s
 
 
 def _most_missed(
-    pool: str, predicted: FleetPredictions, classes: Mapping[str, RequestClass], fleet: Fleet
+    pool: str, predicted: FleetPredictions, level: str, classes: Mapping[str, RequestClass], fleet: Fleet
 ) -> tuple[str, tuple[str, ...], Slo] | None:
     """Class, path and target of a pool with the largest ratio of prediction to target above 1; None where all hold."""
     worst, ratio = None, 1.0 + TOLERANCE
@@ -92,16 +93,29 @@ def _most_missed(
             if pool not in path.pools:
                 continue
             for slo in item.slos:
-                value = value_of(predicted.paths[name, path.pools], slo)
+                value = value_of(predicted.paths[name, path.pools], slo, level)
                 concerns = slo.metric in _MOVED_BY[fleet.pools[pool].role]
                 if concerns and value is not None and value / slo.target_s > ratio:
                     worst, ratio = (name, path.pools, slo), value / slo.target_s
     return worst
 
 
-def value_of(prediction: ClassPrediction | None, slo: Slo) -> float | None:
-    """The statistic that a target asks for, s; None where something on the path is not stable."""
+def value_of(prediction: ClassPrediction | None, slo: Slo, level: str) -> float | None:
+    """The statistic that a target asks for, s; None where something on the path is not stable.
+
+    Args:
+        prediction: at the step times of the level.
+        slo: the target.
+        level: ``nominal``, or ``p90`` or ``low``: the upper or lower end of the queueing band.
+    """
     if prediction is None:
         return None
-    metric: Prediction = getattr(prediction, slo.metric)
-    return float(metric.mean if slo.p is None else metric.quantile(slo.p))
+    metric = prediction.metric(slo.metric)
+    return float(metric.mean if slo.p is None else metric.quantile(slo.p)) * widening(metric, slo.p, level)
+
+
+def widening(metric: Prediction, p: float | None, level: str) -> float:
+    """Factor from a prediction to the end of its queueing band at a level."""
+    if level == "nominal":
+        return 1.0
+    return 1.0 + metric.band(p) if level == "p90" else 1.0 / (1.0 + metric.band(p))

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from qmodel.evaluation.assessment import slo_ratios
+from qmodel.evaluation.bindings import value_of
 from qmodel.evaluation.measured_pools import LoadedMeasured, MeasuredCase
 from qmodel.evaluation.path_predictions import FleetPredictions, PoolCase, predict_paths
 from qmodel.problem import Instance, at_confidence
@@ -48,7 +49,8 @@ class LoadedPool:
         self.pools = (case.pool.name,)
         self.count = case.serving
         self.router = case.router
-        self.replica = at_confidence(case.replica, instance.policy.confidence)
+        self.confidence = instance.policy.confidence
+        self.replica = at_confidence(case.replica, self.confidence)
         parts = [
             (item, sum(path.share for path in fleet.routing[item.name] if path.pools == (self.name,)))
             for item in instance.classes.values()
@@ -65,7 +67,13 @@ class LoadedPool:
         """Prediction over target at several multiples, made monotone over them, shape (F, W)."""
         many = len(factors)
         raw = slo_ratios(
-            [self.replica] * many, self.classes, self.shares, [self.count] * many, list(factors), self.router
+            [self.replica] * many,
+            self.classes,
+            self.shares,
+            [self.count] * many,
+            list(factors),
+            self.router,
+            confidence=self.confidence,
         )
         return np.asarray(np.maximum.accumulate(raw, axis=0))
 
@@ -165,9 +173,8 @@ class LoadedRow:
             for path in self._fleet.routing[item.name]:
                 found = at.paths[item.name, path.pools]
                 for slo in item.slos:
-                    metric = None if found is None else found.metric(slo.metric)
-                    value = np.inf if metric is None else metric.mean if slo.p is None else metric.quantile(slo.p)
-                    values.append(value / slo.target_s)
+                    value = value_of(found, slo, self._level)
+                    values.append(np.inf if value is None else value / slo.target_s)
         return np.asarray(values)
 
     def _at(self, factor: float) -> FleetPredictions:

@@ -195,4 +195,4 @@ def _metrics(item: RequestClass, number: int, path: Path, solved: FleetPredictio
         decode = solved.pools[name]
         assert isinstance(decode, DecodePool)
         hops.append(Hop(transfer=solved.links[name].delay.get(_leg_name(item.name, number), no_delay()), pool=decode))
-    return row_metrics(first.first_s[item.name], hops, item.lengths)
+    return row_metrics(first.first_s[item.name], hops, item.lengths, first.utilisation)

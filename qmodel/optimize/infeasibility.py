@@ -116,12 +116,7 @@ def _unreachable(pools: Sequence[Candidate], item: RequestClass) -> Diagnosis | 
     """The target that no candidate meets even without load; None where some candidate meets them all."""
     load = unit_loads(pools, [item])
     idle = np.where(np.isfinite(load), _NO_LOAD / load, _NO_LOAD).tolist()  # of what each candidate carries at most
-    ratios = np.array(
-        [
-            slo_ratios([one.replica], [item], [1.0], [1], [low], one.router)[0]
-            for one, low in zip(pools, idle, strict=True)
-        ]
-    )  # (J, targets)
+    ratios = np.array([_ratios(one, item, 1, low) for one, low in zip(pools, idle, strict=True)])  # (J, targets)
     worst = ratios.max(axis=1)
     if worst.min() <= 1.0:
         return None
@@ -146,7 +141,7 @@ def _unreachable(pools: Sequence[Candidate], item: RequestClass) -> Diagnosis | 
 def _looser(candidate: Candidate, item: RequestClass, ratios: FloatArray) -> str:
     """Every target that a candidate misses, raised to what it meets at half of its largest load."""
     half = 0.5 / unit_loads([candidate], [item])
-    loaded = slo_ratios([candidate.replica], [item], [1.0], [1], half, candidate.router)[0]
+    loaded = _ratios(candidate, item, 1, float(half[0]))
     return " and ".join(
         f"raise classes.{item.name}.slo.{slo.key} to {round_up(float(at_half) * slo.target_s):g}"
         f" ({candidate.label} at half load; {ratio * slo.target_s:.3g} at zero load)"
@@ -196,6 +191,14 @@ def _carried(candidate: Candidate, item: RequestClass) -> float:
     low, high = 0.0, 1.0
     for _ in range(12):
         middle = (low + high) / 2.0
-        ratios = slo_ratios([candidate.replica], [item], [1.0], [candidate.max_replicas], [middle], candidate.router)
-        low, high = (middle, high) if ratios.max() <= 1.0 else (low, middle)
+        met = _ratios(candidate, item, candidate.max_replicas, middle).max() <= 1.0
+        low, high = (middle, high) if met else (low, middle)
     return low
+
+
+def _ratios(candidate: Candidate, item: RequestClass, replicas: int, load: float) -> FloatArray:
+    """Prediction over target at the confidence in force, by target."""
+    ratios = slo_ratios(
+        [candidate.replica], [item], [1.0], [replicas], [load], candidate.router, confidence=candidate.confidence
+    )
+    return np.asarray(ratios[0])

@@ -126,11 +126,13 @@ def grown_for(
     limits: Limits,
     beside: Sequence[PlannedMeasured] = (),
 ) -> float | None:
-    """Cost of the same pools grown until every target holds with other replicas, USD/h; None where limits forbid it.
+    """Cost of the same pools grown until every target holds with other replicas, USD/h.
+
+    None where limits forbid it, or where no count meets every target.
 
     Args:
         pools: the planned pools.
-        candidates: one per pool: the same pool with slower steps.
+        candidates: one per pool: the same pool at another confidence.
         limits: of the fleet.
         beside: pools that stay as they are.
     """

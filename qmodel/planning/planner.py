@@ -321,13 +321,12 @@ def _price_rows(choice: Choice, limits: Limits) -> tuple[PriceRow, ...]:
 
 
 def _cost_at_p90(instance: Instance, pools: Sequence[PlannedKind], cost: float) -> float | None:
-    """Cost of the pools grown until they hold every target at the upper band; None where the limits forbid that.
+    """Cost of the pools grown until they hold every target at the upper bands of steps and queueing.
 
-    Measured capacities have no band.
+    None where the limits forbid that or no count does it. Measured capacities have no band.
     """
     predicted = [item for item in pools if isinstance(item, PlannedPool)]
-    exact = all(item.candidate.replica.step.band.p90 == 0.0 for item in predicted)
-    if exact or instance.policy.confidence == "p90":
+    if not predicted or instance.policy.confidence == "p90":
         return cost
     slower = []
     for item in predicted:
@@ -336,7 +335,7 @@ def _cost_at_p90(instance: Instance, pools: Sequence[PlannedKind], cost: float) 
             instance, model=chosen.model, gpu=chosen.gpu, layout=chosen.layout, precision=chosen.precision
         )
         assert isinstance(nominal, Replica)
-        slower.append(replace(chosen, replica=at_confidence(nominal, "p90")))
+        slower.append(replace(chosen, replica=at_confidence(nominal, "p90"), confidence="p90"))
     measured = [item for item in pools if isinstance(item, PlannedMeasured)]
     return grown_for(predicted, slower, instance.limits, measured)  # what changing the fleet costs included
 

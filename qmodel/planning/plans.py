@@ -117,8 +117,8 @@ class Plan:
         purchases: GPUs bought, by type and price.
         changes: what starts and stops on the way from the fleet that runs; empty without one.
         change_usd_per_hour: what that costs, spread; part of the cost and of the bound.
-        cost_at_p90_usd_per_hour: of the same pools grown until every target holds when steps take the upper error band;
-            None where stock is too small for that.
+        cost_at_p90_usd_per_hour: of the same pools grown until every target holds at the upper bands of step times and
+            queueing; None where limits forbid that or no count does it.
         objective: what was made small or large; None where that is the cost.
         served: by class, where as much of the demand as the limits allow is served; else empty. Everything else in the
             plan is about the demand that is served.

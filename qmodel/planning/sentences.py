@@ -37,7 +37,7 @@ def _lines(plan: Plan) -> Iterator[str]:
         yield f"  no fleet within the limits costs less than {plan.bound_usd_per_hour:.2f} USD/h (gap {plan.gap:.1%})"
     if plan.cost_at_p90_usd_per_hour is not None:
         yield (
-            f"  grown until every target also holds when steps take their 90 % upper band:"
+            f"  grown until every target also holds at the upper 90 % bands of step times and queueing:"
             f" {plan.cost_at_p90_usd_per_hour:.2f} USD/h"
         )
     yield "what binds"

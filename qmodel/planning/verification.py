@@ -162,12 +162,12 @@ def _targets(result: Evaluation, confidence: str) -> Check:
     for row in result.slo:
         if row.path == "fleet":
             continue
-        if not (row.met_at_p90 if confidence == "p90" else row.met):
+        met, value_s = (row.met_at_p90, row.high_s) if confidence == "p90" else (row.met, row.predicted_s)
+        if not met:
             return Check(
                 name="targets",
                 ok=False,
-                detail=f"{row.cls} {row.metric} {row.stat} is {row.predicted_s} s in {row.path},"
-                f" target {row.target_s:g} s",
+                detail=f"{row.cls} {row.metric} {row.stat} is {value_s} s in {row.path}, target {row.target_s:g} s",
             )
     return Check(name="targets", ok=True, detail=f"{len(result.slo)} targets met at {confidence} confidence")
 

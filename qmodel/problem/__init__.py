@@ -4,11 +4,12 @@ from qmodel.problem.arrivals import arrival_processes
 from qmodel.problem.binding import bind, name_problems, price_of
 from qmodel.problem.fleet_files import fleet_from_file
 from qmodel.problem.fleet_limits import with_running
-from qmodel.problem.instances import GpuOption, Instance, LayoutRules, Objective, Policy, Price, Profile
+from qmodel.problem.instances import Confidence, GpuOption, Instance, LayoutRules, Objective, Policy, Price, Profile
 from qmodel.problem.names import unknown_names
 from qmodel.problem.replicas import at_confidence, reference_lengths, replica_of, with_engine
 
 __all__ = [
+    "Confidence",
     "GpuOption",
     "Instance",
     "LayoutRules",

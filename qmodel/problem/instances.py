@@ -23,7 +23,9 @@ from qmodel.types import (
 )
 from qmodel.types.constants import EngineConstants
 
-__all__ = ["GpuOption", "Instance", "LayoutRules", "Objective", "Policy", "Price", "Profile"]
+__all__ = ["Confidence", "GpuOption", "Instance", "LayoutRules", "Objective", "Policy", "Price", "Profile"]
+
+Confidence = Literal["nominal", "p90"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +96,7 @@ class LayoutRules:
 class Policy:
     """Rules of the decision."""
 
-    confidence: Literal["nominal", "p90"] = "nominal"
+    confidence: Confidence = "nominal"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

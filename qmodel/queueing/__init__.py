@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from qmodel.queueing.populations.batch_company import SharedBatch, batch_with_online
     from qmodel.queueing.populations.closed_batches import ClosedBatch, closed_batch
     from qmodel.queueing.populations.fixed_population import ClosedLoop, closed_loop, resident_cap
+    from qmodel.queueing.replica.case_bands import pool_bands
+    from qmodel.queueing.replica.error_bands import ErrorBand, least_band, queueing_band
     from qmodel.queueing.replica.patience import ImpatientPool, impatient_pool
     from qmodel.queueing.replica.pools import pool, pool_metrics, utilisation
     from qmodel.queueing.replica.predictions import ClassPrediction, PoolPrediction, Prediction
@@ -36,6 +38,7 @@ __all__ = [
     "ClosedBatch",
     "ClosedLoop",
     "DecodeStage",
+    "ErrorBand",
     "ImpatientPool",
     "Moments",
     "PhaseType",
@@ -60,12 +63,15 @@ __all__ = [
     "erlang_c",
     "ggc",
     "impatient_pool",
+    "least_band",
     "measured_burst",
     "mgc",
     "modified_offered_load",
     "pool",
+    "pool_bands",
     "pool_metrics",
     "priority",
+    "queueing_band",
     "recorded_demand",
     "reserved",
     "resident_cap",
@@ -110,6 +116,10 @@ _HOME = {
     "pool_metrics": "qmodel.queueing.replica.pools",
     "resident_cap": "qmodel.queueing.populations.fixed_population",
     "utilisation": "qmodel.queueing.replica.pools",
+    "ErrorBand": "qmodel.queueing.replica.error_bands",
+    "queueing_band": "qmodel.queueing.replica.error_bands",
+    "least_band": "qmodel.queueing.replica.error_bands",
+    "pool_bands": "qmodel.queueing.replica.case_bands",
     "ggc": "qmodel.queueing.arrivals.general_arrivals",
     "measured_burst": "qmodel.queueing.arrivals.measured_arrivals",
     "modified_offered_load": "qmodel.queueing.arrivals.offered_load",

@@ -142,7 +142,7 @@ def _plan_facts(plan: Plan) -> tuple[tuple[str, str], ...]:
         facts.append(
             (
                 "At p90",
-                f"{usd_text(plan.cost_at_p90_usd_per_hour)} to hold every target when steps take their upper band",
+                f"{usd_text(plan.cost_at_p90_usd_per_hour)} to hold every target at the upper 90 % bands",
             )
         )
     return tuple(facts)

@@ -180,10 +180,10 @@ class SloRow:
         cls: class name (``class`` in tables).
         path: pools joined with `` > ``, or ``fleet`` for the mixture over paths.
         predicted_s: None where the pool is not stable, or runs at a measured capacity.
-        low_s, high_s: prediction at the 90 % band of the step law, down and up; high is None where
+        low_s, high_s: prediction at the 90 % bands of step law and queueing model, down and up; high is None where
             the pool is not stable there.
         met: predicted within target.
-        met_at_p90: still within target when every step takes the upper band.
+        met_at_p90: still within target at the upper end of both bands.
         basis: ``predicted``, or ``measured``: met as long as the pool carries no more than it was measured to carry
             with its targets met.
     """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -11,8 +11,10 @@ import numpy.typing as npt
 from qmodel.queueing.bursts.phase_occupancy import occupancy_by_phase
 from qmodel.queueing.bursts.phases import BurstComponent, burst_components
 from qmodel.queueing.replica.batch_priority import ranked
+from qmodel.queueing.replica.case_bands import class_bands, clumps
 from qmodel.queueing.replica.chain import Occupancy, occupancy, top_rate_rps
 from qmodel.queueing.replica.dealing import dealt
+from qmodel.queueing.replica.error_bands import ErrorBand
 from qmodel.queueing.replica.exclusive import alone_at_a_time
 from qmodel.queueing.replica.kv_limited import MemoryLimit, length_overload, memory_limit
 from qmodel.queueing.replica.output_ranges import mean_slowdown, restricted
@@ -33,7 +35,7 @@ from qmodel.queueing.replica.round_robin import company, dealt_occupancy, dealt_
 from qmodel.queueing.replica.solved_pools import ClassView, SolvedPools
 from qmodel.queueing.replica.token_times import pace
 from qmodel.queueing.replica.work import ClassWork, Work, pooled_work
-from qmodel.types import METRICS, FloatArray, Replica, RequestClass, Router, Stream
+from qmodel.types import METRICS, FloatArray, Metric, Replica, RequestClass, Router, Stream
 
 __all__ = ["ClassPrediction", "PoolPrediction", "Prediction", "pool", "pool_metrics", "utilisation"]
 
@@ -89,6 +91,7 @@ def pool(
     state = _solve(replica, work, limit, burst_components(classes), work.rate_rps * loads, counts, router)
     waiting = state.waiting()
     whole = state.bursts or state.seen
+    bands = class_bands(work.classes, used, by_memory, bursty=clumps(classes))
     batch = float(whole.mean_batch[0])
     return PoolPrediction(
         stable=True,
@@ -97,7 +100,7 @@ def pool(
         kv_fill=None if replica.kv_tokens is None else batch * work.held / replica.kv_tokens,
         mean_batch=batch,
         p_wait=float(whole.p_wait[0]),
-        classes={member.name: _class_prediction(state, member, waiting) for member in work.classes},
+        classes={member.name: _class_prediction(state, member, waiting, bands[member.name]) for member in work.classes},
     )
 
 
@@ -211,7 +214,9 @@ def predictions_given(
         ranks=None,
     )
     waiting = state.waiting()
-    return {member.name: _class_prediction(state, member, waiting) for member in work.classes}
+    _, by_memory = top_rate_rps(replica, work, memory_limit(replica, work))
+    bands = class_bands(work.classes, float(seen.utilisation[0]), by_memory)
+    return {member.name: _class_prediction(state, member, waiting, bands[member.name]) for member in work.classes}
 
 
 def _solve(
@@ -269,11 +274,13 @@ def _solve(
     )
 
 
-def _class_prediction(state: SolvedPools, member: ClassWork, waiting: Backlog) -> ClassPrediction:
+def _class_prediction(
+    state: SolvedPools, member: ClassWork, waiting: Backlog, bands: Mapping[Metric, ErrorBand]
+) -> ClassPrediction:
     laws = ClassView.of(state, member, waiting).laws(METRICS)
     ttft, answer, tpot, completion = (
-        Prediction(mean=0.0 if law is None else float(law.mean_s[0]), law=law)
-        for law in (laws[name] for name in METRICS)
+        Prediction(mean=0.0 if (law := laws[name]) is None else float(law.mean_s[0]), law=law, error=bands[name])
+        for name in METRICS
     )
     return ClassPrediction(
         ttft=ttft,
@@ -281,7 +288,7 @@ def _class_prediction(state: SolvedPools, member: ClassWork, waiting: Backlog) -
         tpot=tpot,
         completion=completion,
         slowdown_mean=mean_slowdown(state.replica, member, ttft.mean, completion.mean, _token_s(state, member)),
-        lengths=_Ranges(state=state, member=member, waiting=waiting),
+        lengths=_Ranges(state=state, member=member, waiting=waiting, bands=bands),
     )
 
 
@@ -297,11 +304,12 @@ class _Ranges:
     state: SolvedPools
     member: ClassWork
     waiting: Backlog
+    bands: Mapping[Metric, ErrorBand]
 
     def within(self, above_tokens: float, up_to_tokens: float) -> ClassPrediction:
         """Requests with more than ``above_tokens`` and at most ``up_to_tokens`` generated tokens."""
         part, share = restricted(self.member, above_tokens, up_to_tokens)
-        return replace(_class_prediction(self.state, part, self.waiting), share=share, lengths=None)
+        return replace(_class_prediction(self.state, part, self.waiting, self.bands), share=share, lengths=None)
 
 
 def _columns(state: SolvedPools, wanted: Sequence[Wanted]) -> FloatArray:

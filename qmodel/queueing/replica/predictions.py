@@ -9,6 +9,7 @@ from typing import Protocol
 
 import numpy as np
 
+from qmodel.queueing.replica.error_bands import ErrorBand
 from qmodel.queueing.replica.percentiles import GridLaw, KernelLaw
 from qmodel.types import METRICS, FloatArray, Metric, Overload
 
@@ -23,9 +24,11 @@ class Prediction:
 
     Attributes:
         mean: mean over requests, s; 0 for ``tpot`` of requests that have one token only.
+        error: how far the queueing model may be off the engine, whose step times are taken as exact.
     """
 
     mean: float
+    error: ErrorBand
     law: GridLaw | KernelLaw | None = field(default=None, repr=False)
 
     def quantile(self, p: float) -> float:
@@ -38,6 +41,23 @@ class Prediction:
             raise ValueError(f"p must lie strictly between 0 and 1, e.g. 0.95 (got {p!r})")
         return 0.0 if self.law is None else float(self.law.quantile(p)[0])
 
+    def band(self, p: float | None = None) -> float:
+        """Relative error of the percentile ``p``, None: of the mean; nine in ten simulated pools stay within it.
+
+        They lie between the prediction over ``1 + band`` and the prediction times ``1 + band``. Errors of the step
+        times are not in it. See docs/theory/replica.md, "Bands".
+
+        Raises:
+            ValueError: if ``p`` is not strictly between 0 and 1.
+
+        Example:
+            >>> Prediction(mean=0.2, error=ErrorBand(mean=0.1, p95=0.2, p99=0.3)).band(0.95)
+            0.2
+        """
+        if p is not None and not 0.0 < p < 1.0:
+            raise ValueError(f"p must lie strictly between 0 and 1, e.g. 0.95, or be None (got {p!r})")
+        return self.error.at(p)
+
     def share_within(self, time_s: FloatArray) -> FloatArray:
         """The share of requests that take no longer than ``time_s``; the inverse of :meth:`quantile`.
 
@@ -48,12 +68,16 @@ class Prediction:
         return np.ones_like(times) if self.law is None else self.law.share_within(times)
 
     def to_dict(self, levels: Sequence[float] = _USUAL) -> dict[str, float]:
-        """The mean and percentiles as plain numbers, e.g. ``mean_s``, ``p95_s``.
+        """The mean and percentiles with their bands as plain numbers, e.g. ``mean_s``, ``mean_band``, ``p95_s``.
 
         Args:
             levels: each strictly between 0 and 1.
         """
-        return {"mean_s": self.mean, **{f"p{round(p * 100, 6):g}_s": self.quantile(p) for p in levels}}
+        found = {"mean_s": self.mean, "mean_band": self.band()}
+        for p in levels:
+            name = f"p{round(p * 100, 6):g}"
+            found |= {f"{name}_s": self.quantile(p), f"{name}_band": self.band(p)}
+        return found
 
 
 class LengthRange(Protocol):

@@ -151,7 +151,7 @@ def stages(
     predictions = {}
     for item in streams:
         hops = [Hop(transfer=link.delay[item.name], pool=pool) for link, pool in zip(links, pools, strict=True)]
-        predictions[item.name] = row_metrics(first.first_s[item.name], hops, item.lengths)
+        predictions[item.name] = row_metrics(first.first_s[item.name], hops, item.lengths, first.utilisation)
     return StagesPrediction(pools=found.pools, links=found.links, classes=predictions)
 
 

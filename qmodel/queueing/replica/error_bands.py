@@ -1,0 +1,165 @@
+"""How far pool predictions may be off the engine that is modelled: relative errors by load, limit and metric.
+
+The tables are ninth deciles of |measured / predicted - 1| over simulated pools, printed by
+``benchmarks/queueing_bands.py``. See docs/theory/replica.md, "Bands".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from qmodel.types import FloatArray, Metric
+
+__all__ = ["KNOTS", "BandKind", "ErrorBand", "error_band", "interpolated", "least_band", "queueing_band"]
+
+BandKind = Literal["slots", "kv", "kv ranked", "bursty"]
+
+KNOTS = (0.4, 0.7, 0.83, 0.93)  # utilisations; below the first nothing changes, beyond the last the last slope goes on
+_LEVELS = (0.5, 0.95, 0.99)  # the mean's band holds up to the median, that of p99 beyond
+_Rows = tuple[tuple[float, float, float, float], ...]  # mean, p95, p99 at the knots
+_Metric = Literal["ttft", "tpot", "completion"]
+
+_TABLES: Mapping[BandKind, Mapping[_Metric, _Rows]] = {
+    "slots": {
+        "ttft": ((0.08, 0.09, 0.13, 0.37), (0.10, 0.12, 0.16, 0.51), (0.12, 0.15, 0.27, 0.58)),
+        "tpot": ((0.04, 0.065, 0.10, 0.16), (0.10, 0.12, 0.12, 0.185), (0.15, 0.17, 0.17, 0.23)),
+        "completion": ((0.045, 0.045, 0.075, 0.21), (0.09, 0.11, 0.11, 0.22), (0.10, 0.15, 0.17, 0.29)),
+    },
+    "kv": {
+        "ttft": ((0.23, 0.23, 0.29, 0.52), (0.04, 0.29, 0.48, 0.55), (0.26, 0.26, 0.32, 0.59)),
+        "tpot": ((0.005, 0.01, 0.025, 0.10), (0.02, 0.095, 0.21, 0.69), (0.03, 0.13, 0.29, 0.86)),
+        "completion": ((0.01, 0.02, 0.065, 0.28), (0.025, 0.045, 0.10, 0.39), (0.03, 0.06, 0.15, 0.52)),
+    },
+    "kv ranked": {
+        "ttft": ((0.03, 0.03, 0.38, 1.64), (0.03, 0.03, 0.46, 2.25), (0.04, 0.04, 0.53, 2.41)),
+    },
+    "bursty": {
+        "ttft": ((0.08, 0.28, 0.35, 0.50), (0.04, 0.25, 0.35, 0.55), (0.07, 0.35, 0.50, 0.60)),
+        "tpot": ((0.03, 0.07, 0.09, 0.09), (0.15, 0.25, 0.38, 0.45), (0.20, 0.36, 0.50, 0.60)),
+        "completion": ((0.03, 0.09, 0.09, 0.12), (0.04, 0.07, 0.07, 0.09), (0.07, 0.07, 0.07, 0.10)),
+    },
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErrorBand:
+    """The band of one metric of one class: nine in ten simulated pools were no farther off, relative.
+
+    A measured value lies between the prediction over ``1 + band`` and the prediction times ``1 + band``.
+
+    Attributes:
+        mean: of the mean, and of percentiles up to the median.
+        p95, p99: of these percentiles; others lie between their neighbours, those beyond p99 have its band.
+
+    Example:
+        >>> ErrorBand(mean=0.1, p95=0.2, p99=0.3).at(None), round(ErrorBand(mean=0.1, p95=0.2, p99=0.3).at(0.97), 3)
+        (0.1, 0.25)
+    """
+
+    mean: float
+    p95: float
+    p99: float
+
+    def at(self, p: float | None) -> float:
+        """The band of the percentile ``p``, of the mean where it is None."""
+        return self.mean if p is None else float(np.interp(p, _LEVELS, (self.mean, self.p95, self.p99)))
+
+
+def queueing_band(
+    metric: Metric,
+    p: float | None,
+    utilisation: npt.ArrayLike,
+    by_memory: npt.ArrayLike = False,
+    *,
+    bursty: bool = False,
+    ranked: bool = False,
+) -> FloatArray:
+    """Relative error that nine in ten simulated pools stay within; broadcasts over the arrays.
+
+    Args:
+        metric: ``answer_start`` is that of a class that thinks; without thinking it is ``ttft``.
+        p: level in (0, 1) of a percentile, None: the mean.
+        utilisation: offered load over the largest stable load.
+        by_memory: whether KV memory sets that load.
+        bursty: whether arrivals clump beyond Poisson.
+        ranked: whether classes differ in priority.
+
+    Returns:
+        Bands in the common shape; never less at a higher utilisation.
+
+    Example:
+        >>> queueing_band("ttft", 0.95, [0.3, 0.7, 0.93]).tolist()
+        [0.1, 0.12, 0.51]
+        >>> float(queueing_band("tpot", None, 0.7, True)) < float(queueing_band("tpot", None, 0.7))
+        True
+
+    Source: own measurements, see docs/theory/replica.md, "Bands".
+    """
+    used, memory = np.broadcast_arrays(np.asarray(utilisation, dtype=float), np.asarray(by_memory, dtype=bool))
+    found = np.zeros(used.shape)
+    for limited, kinds in ((False, _kinds("slots", bursty, ranked)), (True, _kinds("kv", bursty, ranked))):
+        if (memory == limited).any():
+            values = np.max([_interpolated(kind, metric, p, used) for kind in kinds], axis=0)
+            found = np.where(memory == limited, values, found)
+    return found
+
+
+def error_band(
+    metric: Metric, utilisation: float, by_memory: bool, *, bursty: bool = False, ranked: bool = False
+) -> ErrorBand:
+    """The band of one metric at one utilisation; arguments as for :func:`queueing_band`.
+
+    Example:
+        >>> error_band("ttft", 0.7, False).p95
+        0.12
+    """
+    mean, p95, p99 = (
+        float(queueing_band(metric, p, utilisation, by_memory, bursty=bursty, ranked=ranked))
+        for p in (None, 0.95, 0.99)
+    )
+    return ErrorBand(mean=mean, p95=p95, p99=p99)
+
+
+def least_band(metric: Metric) -> float:
+    """The narrowest band that a mean of ``metric`` has anywhere.
+
+    Example:
+        >>> least_band("tpot") <= float(queueing_band("tpot", None, 0.5))
+        True
+    """
+    return min(float(queueing_band(metric, None, 0.0, by_memory)) for by_memory in (False, True))
+
+
+def _kinds(limit: Literal["slots", "kv"], bursty: bool, ranked: bool) -> list[BandKind]:
+    """Tables that speak for a pool; the widest counts."""
+    kinds: list[BandKind] = [limit]
+    if bursty:
+        kinds.append("bursty")
+    if ranked and limit == "kv":  # limited by slots, pools with priorities are off no farther than without
+        kinds.append("kv ranked")
+    return kinds
+
+
+def _interpolated(kind: BandKind, metric: Metric, p: float | None, utilisation: FloatArray) -> FloatArray:
+    rows = _TABLES[kind].get("completion" if metric == "answer_start" else metric)
+    if rows is None:
+        return np.zeros(utilisation.shape)
+    level = 0.0 if p is None else p
+    return interpolated(np.array([np.interp(level, _LEVELS, column) for column in np.array(rows).T]), utilisation)
+
+
+def interpolated(at_knots: FloatArray, utilisation: npt.ArrayLike) -> FloatArray:
+    """Values between those at the knots; beyond the last the last slope goes on to a full pool; any shape.
+
+    Args:
+        at_knots: values at ``KNOTS``, shape (4,).
+        utilisation: where, any shape.
+    """
+    slope = (at_knots[-1] - at_knots[-2]) / (KNOTS[-1] - KNOTS[-2])
+    end = at_knots[-1] + slope * (1.0 - KNOTS[-1])
+    return np.asarray(np.interp(np.asarray(utilisation, dtype=float), (*KNOTS, 1.0), (*at_knots, end)))
