@@ -14,8 +14,10 @@ from unittest import mock
 
 from benchmarks import (
     bursty_accuracy,
+    bursty_pools,
     priority_accuracy,
     queueing_accuracy,
+    queueing_bands,
     replica_accuracy,
     replica_cells,
     slot_accuracy,
@@ -77,6 +79,20 @@ _PARTS = (
         title="Replica, older runs",
         words="[theory/replica.md](theory/replica.md). Mean absolute errors; the models were built with these in view.",
         run=replica_accuracy.main,
+    ),
+    Part(
+        title="Replica under bursty arrivals",
+        words="[theory/bursty-replica.md](theory/bursty-replica.md). Median absolute errors; simulated after the model"
+        " was built, and looked at for the bands below.",
+        run=bursty_pools.main,
+    ),
+    Part(
+        title="Bands of pool predictions",
+        words="[theory/replica.md](theory/replica.md#bands). First what the tables are made of; then the share of"
+        " simulated values between prediction / (1 + band) and prediction x (1 + band), in brackets the share below the"
+        " upper end: of the cells that were set aside with a table of the others, of each third of the settings with"
+        " tables of the other two, and of all cells and of older runs with the table of the package.",
+        run=queueing_bands.main,
     ),
 )
 

@@ -31,7 +31,8 @@ class PolicySpec(Section):
     """Rules of the decision."""
 
     confidence: Literal["nominal", "p90"] = Field(
-        default="nominal", description="nominal, or p90: targets must hold at the upper 90 % bands of step times and queueing."
+        default="nominal",
+        description="nominal, or p90: targets must hold at the upper 90 % bands of step times and queueing.",
     )
     slo_scope: Literal["pool"] = Field(default="pool", description="Targets hold in every pool that serves the class.")
     spare_replicas: Annotated[int, Field(ge=0, le=1000)] = Field(

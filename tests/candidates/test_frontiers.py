@@ -19,6 +19,7 @@ from qmodel.candidates import (
     unit_loads,
 )
 from qmodel.problem import Instance, Price, bind
+from qmodel.queueing import pool
 from qmodel.types import Law, Layout, Lengths, Replica, RequestClass, Slo, StepLaw
 
 
@@ -76,6 +77,44 @@ def test_frontier_separates_met_from_missed(seed: int, router: str) -> None:
     assert (found.high / found.low - 1 < 0.02).all()
     assert (feasible_at(many, classes, counts, found.low) <= 1.0).all()
     assert (feasible_at(many, classes, counts, found.high) > 1.0).all()
+
+
+@pytest.mark.parametrize("router", ["random", "jsq"])
+@pytest.mark.parametrize("classes", [1, 2])
+def test_at_p90_targets_are_held_against_the_upper_end_of_the_queueing_band(classes: int, router: str) -> None:
+    """Profiles have no step band: what the frontier loses is the queueing band at the utilisation it ends at."""
+    data = scenario(2, router, classes)
+    _, nominal = bound(data)
+    instance, candidates = bound({**data, "policy": {"confidence": "p90"}})
+    members = tuple(instance.classes.values())
+    counts = np.array([3] * len(candidates))
+    found = frontier(candidates, members, counts)
+    assert (found.low < frontier(nominal, members, counts).low).all()
+    for candidate, low, high in zip(candidates, found.low, found.high, strict=True):
+        ratios = []
+        for load in (low, high):
+            prediction = pool(candidate.replica, [item.stream(load) for item in members], 3, candidate.router)
+            ratios.append(
+                max(
+                    (metric.mean if slo.p is None else metric.quantile(slo.p))
+                    * (1.0 + metric.band(slo.p))
+                    / slo.target_s
+                    for item in members
+                    for slo in item.slos
+                    for metric in [prediction[item.name].metric(slo.metric)]
+                )
+            )
+        assert ratios[0] <= 1.0 < ratios[1]
+
+
+@pytest.mark.parametrize("router", ["random", "jsq"])
+def test_the_bound_at_p90_is_below_every_fleet_at_p90(router: str) -> None:
+    data = {**scenario(3, router, classes=2), "policy": {"confidence": "p90"}}
+    plan = qm.plan(data)
+    apart = [qm.plan({**data, "classes": {name: item}}) for name, item in data["classes"].items()]
+    assert plan.cost_usd_per_hour is not None and plan.bound_usd_per_hour is not None
+    assert plan.bound_usd_per_hour <= plan.cost_usd_per_hour + 1e-9
+    assert plan.bound_usd_per_hour <= sum(item.cost_usd_per_hour or 0.0 for item in apart) + 1e-9
 
 
 def test_random_routing_carries_in_proportion_to_the_count() -> None:

@@ -70,13 +70,14 @@ def test_infeasible_names_the_limit_and_the_change_makes_a_plan_possible(case: s
     assert again.fleet is not None, again.why.text
 
 
-def test_cost_at_the_upper_band_counts_pools_without_a_band_as_they_are() -> None:
+def test_costs_at_the_upper_bands_add_up_over_pools() -> None:
     data = small(3.0)
     data["classes"]["second"] = {**SECOND, "model": "n"}
     data["profiles"] += [{**profile, "model": "n", "band_p90": 0.3} for profile in data["profiles"]]
     plan = qm.plan(data)
-    single = qm.plan({**data, "classes": {"second": data["classes"]["second"]}})
-    assert plan.cost_usd_per_hour is not None and plan.cost_at_p90_usd_per_hour is not None
-    assert single.cost_usd_per_hour is not None and single.cost_at_p90_usd_per_hour is not None
-    grown = single.cost_at_p90_usd_per_hour - single.cost_usd_per_hour
-    assert plan.cost_at_p90_usd_per_hour == pytest.approx(plan.cost_usd_per_hour + grown)
+    grown = 0.0
+    for name, item in data["classes"].items():
+        single = qm.plan({**data, "classes": {name: item}})
+        assert single.cost_usd_per_hour is not None and single.cost_at_p90_usd_per_hour is not None
+        grown += single.cost_at_p90_usd_per_hour
+    assert plan.cost_at_p90_usd_per_hour == pytest.approx(grown)

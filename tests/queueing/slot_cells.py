@@ -31,6 +31,7 @@ class Cell:
         load: offered load over capacity.
         share_full: of arrivals that meet as many requests in their replica as it has slots, or more.
         measured_s: by class and column, s; zero where a class has none.
+        answer_s: the time to the first answer token, by class and statistic, s; none for classes that do not think.
     """
 
     config: str
@@ -41,6 +42,7 @@ class Cell:
     streams: tuple[Stream, ...]
     replicas: int
     measured_s: dict[str, dict[str, float]]
+    answer_s: dict[str, dict[str, float]]
 
     @property
     def router(self) -> Router:
@@ -107,6 +109,10 @@ def _cell(rows: list[dict[str, str]]) -> Cell:
         ),
         replicas=int(first["replicas"]),
         measured_s={row["class"]: {column: float(row[f"{column}_ms"]) / 1e3 for column in COLUMNS} for row in rows},
+        answer_s={
+            row["class"]: {stat: float(row[f"answer_{stat}_ms"]) / 1e3 for stat in STATS if row[f"answer_{stat}_ms"]}
+            for row in rows
+        },
     )
 
 

@@ -39,9 +39,9 @@ _TABLES: Mapping[BandKind, Mapping[_Metric, _Rows]] = {
         "ttft": ((0.03, 0.03, 0.38, 1.64), (0.03, 0.03, 0.46, 2.25), (0.04, 0.04, 0.53, 2.41)),
     },
     "bursty": {
-        "ttft": ((0.08, 0.28, 0.35, 0.50), (0.04, 0.25, 0.35, 0.55), (0.07, 0.35, 0.50, 0.60)),
-        "tpot": ((0.03, 0.07, 0.09, 0.09), (0.15, 0.25, 0.38, 0.45), (0.20, 0.36, 0.50, 0.60)),
-        "completion": ((0.03, 0.09, 0.09, 0.12), (0.04, 0.07, 0.07, 0.09), (0.07, 0.07, 0.07, 0.10)),
+        "ttft": ((0.095, 0.25, 0.38, 0.50), (0.095, 0.24, 0.38, 0.58), (0.11, 0.37, 0.46, 0.62)),
+        "tpot": ((0.03, 0.065, 0.065, 0.065), (0.12, 0.19, 0.31, 0.31), (0.16, 0.28, 0.40, 0.40)),
+        "completion": ((0.035, 0.065, 0.12, 0.16), (0.045, 0.08, 0.08, 0.11), (0.07, 0.07, 0.07, 0.13)),
     },
 }
 
@@ -101,12 +101,8 @@ def queueing_band(
     Source: own measurements, see docs/theory/replica.md, "Bands".
     """
     used, memory = np.broadcast_arrays(np.asarray(utilisation, dtype=float), np.asarray(by_memory, dtype=bool))
-    found = np.zeros(used.shape)
-    for limited, kinds in ((False, _kinds("slots", bursty, ranked)), (True, _kinds("kv", bursty, ranked))):
-        if (memory == limited).any():
-            values = np.max([_interpolated(kind, metric, p, used) for kind in kinds], axis=0)
-            found = np.where(memory == limited, values, found)
-    return found
+    weights = [float(np.interp(_LEVELS[0] if p is None else p, _LEVELS, one)) for one in np.eye(len(_LEVELS))]
+    return np.asarray(np.tensordot(weights, _at_levels(metric, used, memory, bursty, ranked), axes=1))
 
 
 def error_band(
@@ -118,10 +114,7 @@ def error_band(
         >>> error_band("ttft", 0.7, False).p95
         0.12
     """
-    mean, p95, p99 = (
-        float(queueing_band(metric, p, utilisation, by_memory, bursty=bursty, ranked=ranked))
-        for p in (None, 0.95, 0.99)
-    )
+    mean, p95, p99 = _at_levels(metric, np.array(utilisation), np.array(by_memory), bursty, ranked).tolist()
     return ErrorBand(mean=mean, p95=p95, p99=p99)
 
 
@@ -135,9 +128,22 @@ def least_band(metric: Metric) -> float:
     return min(float(queueing_band(metric, None, 0.0, by_memory)) for by_memory in (False, True))
 
 
-def _kinds(limit: Literal["slots", "kv"], bursty: bool, ranked: bool) -> list[BandKind]:
+def _at_levels(
+    metric: Metric, utilisation: FloatArray, by_memory: npt.NDArray[np.bool_], bursty: bool, ranked: bool
+) -> FloatArray:
+    """Bands of the mean, of p95 and of p99, shape (3, ...)."""
+    measured: _Metric = "completion" if metric == "answer_start" else metric
+    found = np.zeros((len(_LEVELS), *utilisation.shape))
+    for limit, mine in (("slots", ~by_memory), ("kv", by_memory)):
+        if mine.any():
+            widest = np.max([_of_table(kind, measured, utilisation) for kind in _kinds(limit, bursty, ranked)], axis=0)
+            found = np.where(mine, widest, found)
+    return found
+
+
+def _kinds(limit: str, bursty: bool, ranked: bool) -> list[BandKind]:
     """Tables that speak for a pool; the widest counts."""
-    kinds: list[BandKind] = [limit]
+    kinds: list[BandKind] = ["kv" if limit == "kv" else "slots"]
     if bursty:
         kinds.append("bursty")
     if ranked and limit == "kv":  # limited by slots, pools with priorities are off no farther than without
@@ -145,20 +151,24 @@ def _kinds(limit: Literal["slots", "kv"], bursty: bool, ranked: bool) -> list[Ba
     return kinds
 
 
-def _interpolated(kind: BandKind, metric: Metric, p: float | None, utilisation: FloatArray) -> FloatArray:
-    rows = _TABLES[kind].get("completion" if metric == "answer_start" else metric)
+def _of_table(kind: BandKind, metric: _Metric, utilisation: FloatArray) -> FloatArray:
+    """What one table says, shape (3, ...); 0 where it does not speak of the metric."""
+    rows = _TABLES[kind].get(metric)
     if rows is None:
-        return np.zeros(utilisation.shape)
-    level = 0.0 if p is None else p
-    return interpolated(np.array([np.interp(level, _LEVELS, column) for column in np.array(rows).T]), utilisation)
+        return np.zeros((len(_LEVELS), *utilisation.shape))
+    return np.stack([interpolated(np.array(row), utilisation) for row in rows])
 
 
 def interpolated(at_knots: FloatArray, utilisation: npt.ArrayLike) -> FloatArray:
-    """Values between those at the knots; beyond the last the last slope goes on to a full pool; any shape.
+    """Values between those at the knots; beyond the last the last slope goes on to a full pool.
 
     Args:
         at_knots: values at ``KNOTS``, shape (4,).
         utilisation: where, any shape.
+
+    Example:
+        >>> interpolated(np.array([1.0, 1.0, 2.0, 3.0]), [0.2, 0.88, 1.0]).round(3).tolist()
+        [1.0, 2.5, 3.7]
     """
     slope = (at_knots[-1] - at_knots[-2]) / (KNOTS[-1] - KNOTS[-2])
     end = at_knots[-1] + slope * (1.0 - KNOTS[-1])

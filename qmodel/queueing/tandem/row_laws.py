@@ -52,7 +52,7 @@ def row_metrics(first: GridLaw, hops: Sequence[Hop], lengths: Lengths, prefill_u
         prefill_utilisation: of the prefill pool.
 
     Source: own construction, see docs/theory/stages.md. Bands are those of one pool limited by slots at the utilisation
-    of the prefill pool for ``ttft`` and of the busiest pool for the others; simulated rows were no farther off.
+    of the prefill pool for ``ttft`` and of the busiest pool for the others; simulated rows were off less on average.
     """
     busiest = max(prefill_utilisation, *(hop.pool.utilisation for hop in hops))
     ttft = Prediction(
