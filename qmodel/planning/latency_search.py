@@ -133,9 +133,13 @@ def with_target(instance: Instance, name: str, target: Slo) -> Instance:
 
 
 def reached(plan: Plan, name: str, target: Slo) -> float:
-    """The value that the fleet of a plan is predicted to have, the largest over the pools that serve the class."""
+    """The value that the fleet of a plan is predicted to have, the largest over the pools that serve the class.
+
+    At the confidence in force: at p90 the upper end of its bands.
+    """
+    at_p90 = plan.inputs["confidence"] == "p90"
     values = [
-        row.target_s if row.predicted_s is None else row.predicted_s
+        row.target_s if (value_s := row.high_s if at_p90 else row.predicted_s) is None else value_s
         for row in plan.slo
         if row.cls == name and row.metric == target.metric and row.stat == target.stat and row.path != "fleet"
     ]

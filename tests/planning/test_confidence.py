@@ -81,3 +81,15 @@ def test_measured_capacities_have_no_band() -> None:
     del data["fleet"]["gpus"]["big"]
     plan = qm.plan(data)
     assert plan.cost_at_p90_usd_per_hour == plan.cost_usd_per_hour == 3.4
+
+
+def test_the_least_latency_at_p90_is_the_upper_end_and_not_below_what_is_ruled_out() -> None:
+    data = small(3.0)
+    data["fleet"]["gpus"]["big"]["max_count"] = data["fleet"]["gpus"]["small"]["max_count"] = 3
+    data["objective"] = {"minimize": "ttft_p95_s", "class": "chat"}
+    nominal, plan = qm.plan(data), qm.plan(at_p90(data))
+    assert plan.objective is not None and nominal.objective is not None and plan.objective.bound is not None
+    assert plan.objective.value > nominal.objective.value
+    ends = [row.high_s for row in plan.slo if row.metric == "ttft" and row.path != "fleet"]
+    assert plan.objective.value == pytest.approx(max(end for end in ends if end is not None), rel=0.05)
+    assert plan.objective.bound <= plan.objective.value
