@@ -10,6 +10,7 @@ from qmodel.perf.kv_cache import held_context, kv_bytes_per_token
 from qmodel.perf.precision import BYTES_16_BIT, Precision, kv_element_bytes, precision_of
 from qmodel.perf.step_constants import StepConstants, resolve_constants
 from qmodel.perf.weights import WeightShard, shard_weights
+from qmodel.topology.spread import parts_reached
 from qmodel.types.constants import EngineConstants
 from qmodel.types.hardware import Gpu, Model
 from qmodel.types.laws import FloatArray
@@ -219,19 +220,16 @@ class PassModel:
         """The same collectives at the alpha-beta costs of the path they take."""
         payload = ACTIVATION_BYTES * tokens * self.model.hidden
         if self.layout.dp == 1:
-            reduce = self.links.tp_all_reduce
-            return 2 * self.model.layers * (reduce.latency_s + payload / reduce.bytes_per_s)
-        gather = self.links.stage_all_gather
-        around_experts = 2 * self._expert_layers * (gather.latency_s + payload / gather.bytes_per_s)
+            return 2 * self.model.layers * self.links.tp_all_reduce.seconds(payload)
+        around_experts = 2 * self._expert_layers * self.links.stage_all_gather.seconds(payload)
         return around_experts + self._within_rank_s(tokens)
 
     def _within_rank_s(self, tokens: FloatArray) -> FloatArray:
         """The all-reduce after attention inside each attention rank of several GPUs."""
         if self.layout.tp == 1:
             return np.zeros_like(tokens)
-        reduce = self.links.tp_all_reduce
         payload = ACTIVATION_BYTES * tokens / self.layout.dp * self.model.hidden
-        return self.model.layers * (reduce.latency_s + payload / reduce.bytes_per_s)
+        return self.model.layers * self.links.tp_all_reduce.seconds(payload)
 
     def _all_to_all_s(self, work: Pass) -> FloatArray:
         """Dispatch to whole experts on other nodes and combine; decode sends one copy per expert."""
@@ -239,8 +237,10 @@ class PassModel:
         if moe is None:
             return np.zeros_like(work.batch)
         link = self.links.stage_all_to_all
-        # Group-limited routing sends one copy per node a prompt token visits; decode kernels one per expert.
-        prefill_copies = moe.groups_per_token if moe.groups > 1 else moe.experts_per_token
+        # Kernels for prompts send one copy to each island a token visits, kernels for decoding one to each expert.
+        prefill_copies = parts_reached(
+            moe.experts, moe.experts_per_token, self.links.stage_islands, moe.groups, moe.groups_per_token
+        )
         copies = work.batch / self.layout.pp * moe.experts_per_token + work.prefill_tokens * prefill_copies
         width = moe.latent_width or self.model.hidden
         payload = (DISPATCH_BYTES + COMBINE_BYTES) * copies / self.layout.stage_gpus * width
@@ -252,7 +252,7 @@ class PassModel:
         boundaries = self.layout.pp - 1
         send = self.links.stage_send
         payload = ACTIVATION_BYTES * self._tokens(work) * self.model.hidden / self.layout.stage_gpus
-        return np.asarray(boundaries * (send.latency_s + payload / send.bytes_per_s))
+        return np.asarray(boundaries * send.seconds(payload))
 
     @property
     def _expert_layers(self) -> int:

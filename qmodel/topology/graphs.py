@@ -1,4 +1,4 @@
-"""The public face: the graph of a few nodes, and the costs of a layout placed on it."""
+"""The graph of a few nodes, and the costs of a layout that takes their GPUs in order."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ from dataclasses import asdict, fields
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from qmodel.topology.collectives import all_gather, all_reduce, all_to_all, send
-from qmodel.topology.constants import medium_rank
-from qmodel.topology.placement import gpu_slots, neighbour_stages, stage_groups, tensor_groups
+from qmodel.topology.costing import placed_costs
+from qmodel.topology.placement import gpu_slots
 from qmodel.topology.routes import Routes
 from qmodel.topology.scale_out import wire_scale_out
 from qmodel.topology.scale_up import island_gpus, wire_scale_up
@@ -19,7 +18,7 @@ from qmodel.types.layouts import Layout, LinkCosts
 if TYPE_CHECKING:
     import networkx as nx
 
-__all__ = ["link_costs", "node_graph", "place"]
+__all__ = ["link_costs", "node_graph", "wire_layout"]
 
 _VERTEX_KEYS = tuple(item.name for item in fields(Vertex))
 _LINK_KEYS = tuple(item.name for item in fields(Link))
@@ -67,47 +66,11 @@ def node_graph(
     return graph
 
 
-def place(layout: Layout, graph: nx.Graph) -> LinkCosts:
-    """Put one replica on the GPUs of a graph, in order, and cost its collectives.
-
-    Tensor-parallel ranks are innermost, then context-parallel and attention data-parallel ranks, pipeline stages
-    outermost. A stage stays inside one island where it fits.
-
-    Args:
-        layout: degrees of the replica.
-        graph: as `node_graph` makes it.
-
-    Returns:
-        Costs with all groups of a kind communicating at once. Payloads: ``tp_all_reduce`` the reduced buffer,
-        ``stage_all_gather`` the whole gathered buffer, ``stage_all_to_all`` all bytes one GPU sends (its own part
-        included), ``stage_send`` the bytes one GPU sends.
-
-    Raises:
-        ValueError: if the layout needs more GPUs than the graph has.
-
-    Example:
-        >>> import networkx as nx
-        >>> pair = nx.Graph()
-        >>> pair.add_node("a", kind="gpu", node=0, local=0, island=0)
-        >>> pair.add_node("b", kind="gpu", node=0, local=1, island=0)
-        >>> pair.add_edge("a", "b", gbps=300.0, latency_us=0.8, medium="nvlink", achievable=None)
-        >>> place(Layout(tp=2), pair).tp_all_reduce.path
-        'nvlink'
-
-    Reference: docs/theory/topology.md.
-    """
-    wiring = Wiring()
-    for name, attributes in graph.nodes(data=True):
-        wiring.add(name, Vertex(**{key: attributes[key] for key in _VERTEX_KEYS if key in attributes}))
-    for one, other, attributes in graph.edges(data=True):
-        wiring.join(one, other, Link(**{key: attributes[key] for key in _LINK_KEYS if key in attributes}))
-    return _place(layout, wiring)
-
-
 def link_costs(layout: Layout, node: Node, fabric: Fabric | None = None, topology: Topology | None = None) -> LinkCosts:
     """Costs of the collectives of a layout on as many equal nodes as it needs; remembered.
 
-    The same answer as `place` on the `node_graph` of those nodes, without importing networkx.
+    GPUs are handed out in order, tensor-parallel ranks innermost; a stage stays inside one island where it fits. The
+    same answer as `place` on the `node_graph` of those nodes wherever that order is the best there is.
 
     Args:
         layout: degrees of the replica.
@@ -116,7 +79,9 @@ def link_costs(layout: Layout, node: Node, fabric: Fabric | None = None, topolog
         topology: how the ports are joined; None: a rail-optimised fat tree without oversubscription.
 
     Returns:
-        Costs as `place` gives them.
+        Costs with all groups of a kind communicating at once. Payloads: ``tp_all_reduce`` the reduced buffer,
+        ``stage_all_gather`` the whole gathered buffer, ``stage_all_to_all`` all bytes one GPU sends (its own part
+        included), ``stage_send`` the bytes one GPU sends.
 
     Raises:
         ValueError: if the layout needs several nodes and the node has no NIC and no fabric was given.
@@ -138,10 +103,20 @@ def link_costs(layout: Layout, node: Node, fabric: Fabric | None = None, topolog
 
 @lru_cache(maxsize=4096)
 def _link_costs(layout: Layout, node: Node, fabric: Fabric | None, topology: Topology | None) -> LinkCosts:
+    wiring, ranks = wire_layout(layout, node, fabric, topology)
+    return placed_costs(layout, Routes(wiring), ranks)
+
+
+def wire_layout(
+    layout: Layout, node: Node, fabric: Fabric | None, topology: Topology | None
+) -> tuple[Wiring, list[str]]:
+    """As many equal nodes as a layout needs, and the GPU of each of its ranks, handed out in order."""
     island = island_gpus(node)
-    last_gpu = gpu_slots(layout, island_gpus=island)[-1]
-    nodes = last_gpu // node.gpus_per_node + 1
-    return _place(layout, _wire(node, fabric, topology, nodes, network=last_gpu >= island))
+    slots = gpu_slots(layout, island_gpus=island)
+    nodes = slots[-1] // node.gpus_per_node + 1
+    wiring = _wire(node, fabric, topology, nodes, network=slots[-1] >= island)
+    gpus = wiring.gpus()
+    return wiring, [gpus[slot] for slot in slots]
 
 
 def _wire(node: Node, fabric: Fabric | None, topology: Topology | None, nodes: int, *, network: bool) -> Wiring:
@@ -152,38 +127,3 @@ def _wire(node: Node, fabric: Fabric | None, topology: Topology | None, nodes: i
     if network:
         wire_scale_out(wiring, node, fabric, topology, nodes)
     return wiring
-
-
-def _place(layout: Layout, wiring: Wiring) -> LinkCosts:
-    gpus = wiring.gpus()
-    if layout.gpus > len(gpus):
-        raise ValueError(f"layout {layout} needs {layout.gpus} GPUs, the graph has {len(gpus)}; add nodes")
-    ranks = _ranks(layout, wiring, gpus)
-    stages = stage_groups(layout, ranks)
-    routes = Routes(wiring)
-    tp_all_reduce = all_reduce(routes, tensor_groups(layout, ranks))
-    stage_all_gather = all_gather(routes, stages)
-    stage_all_to_all = all_to_all(routes, stages)
-    stage_send = send(routes, neighbour_stages(layout, ranks))
-    paths = [cost.path for cost in (tp_all_reduce, stage_all_gather, stage_all_to_all, stage_send)]
-    islands = [{wiring.vertices[name].island for name in stage} for stage in stages]
-    return LinkCosts(
-        stage_in_island=all(len(found) == 1 for found in islands),
-        tp_all_reduce=tp_all_reduce,
-        stage_all_gather=stage_all_gather,
-        stage_all_to_all=stage_all_to_all,
-        stage_send=stage_send,
-        nodes=len({wiring.vertices[name].node for name in ranks}),
-        bottleneck=max(paths, key=medium_rank),
-    )
-
-
-def _ranks(layout: Layout, wiring: Wiring, gpus: list[str]) -> list[str]:
-    sizes: dict[int, int] = {}
-    for name in gpus:
-        island = wiring.vertices[name].island
-        sizes[island] = sizes.get(island, 0) + 1
-    slots = gpu_slots(layout, island_gpus=max(sizes.values()))
-    if slots[-1] >= len(gpus):
-        slots = list(range(layout.gpus))
-    return [gpus[slot] for slot in slots]

@@ -10,7 +10,6 @@ import heapq
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from qmodel.topology.constants import Operation, scale_up_fraction
 from qmodel.topology.wiring import Wiring
 
 __all__ = ["Flow", "Leg", "Routes"]
@@ -24,16 +23,22 @@ class Leg:
     """One phase of a collective.
 
     Attributes:
-        seconds_per_byte: of payload, on the most loaded link.
+        seconds_per_byte: of payload, on the most loaded link whose goodput is known.
+        line_seconds_per_byte: of payload at line rate, on the most loaded link of the others.
         mean_latency_us: of the paths used.
         max_latency_us: of the paths used.
         media: every medium on the way.
     """
 
     seconds_per_byte: float = 0.0
+    line_seconds_per_byte: float = 0.0
     mean_latency_us: float = 0.0
     max_latency_us: float = 0.0
     media: frozenset[str] = frozenset()
+
+    def at(self, fraction: float) -> float:
+        """Seconds per byte where links without a goodput of their own reach ``fraction`` of the line."""
+        return max(self.seconds_per_byte, self.line_seconds_per_byte / fraction)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,35 +48,45 @@ class Routes:
     wiring: Wiring
     _parents: dict[tuple[str, bool], dict[str, str]] = field(default_factory=dict)
 
-    def leg(self, flows: Iterable[Flow], operation: Operation, members: int) -> Leg:
+    def leg(self, flows: Iterable[Flow], beside: Iterable[Flow] = ()) -> Leg:
         """Send all flows at once; links shared by several divide their bandwidth.
 
         Args:
             flows: sender, receiver and share of the payload sent.
-            operation: decides what fraction of a scale-up link is reached.
-            members: GPUs that take part in one group.
+            beside: flows of others at the same time; they load the links and are not waited for.
 
         Returns:
             The cost of the phase.
         """
         links = self.wiring.links
         load: dict[tuple[str, str], float] = {}
+        stream: dict[tuple[str, str], float] = {}
         latencies_us: list[float] = []
         for sender, receiver, share in flows:
             hops = self.hops(sender, receiver)
             latencies_us.append(sum(links[a][b].latency_us for a, b in hops))
             for hop in hops:
                 load[hop] = load.get(hop, 0.0) + share
+                stream[hop] = max(stream.get(hop, 0.0), share)
         if not latencies_us:
             return Leg()
-        fraction = scale_up_fraction(operation, members)
-        slowest_s = 0.0
-        for (a, b), share in load.items():
-            link = links[a][b]
-            achieved = fraction if link.achievable is None else link.achievable
-            slowest_s = max(slowest_s, share / (link.gbps * 1e9 * achieved))
+        for sender, receiver, share in beside:
+            for hop in self.hops(sender, receiver):
+                if hop in load:
+                    load[hop] += share
+        known_s = line_s = 0.0
+        for hop, share in load.items():
+            link = links[hop[0]][hop[1]]
+            seconds = share / (link.gbps * 1e9)
+            if link.stream_gbps is not None:
+                seconds = max(seconds, stream[hop] / (link.stream_gbps * 1e9))
+            if link.achievable is None:
+                line_s = max(line_s, seconds)
+            else:
+                known_s = max(known_s, seconds / link.achievable)
         return Leg(
-            seconds_per_byte=slowest_s,
+            seconds_per_byte=known_s,
+            line_seconds_per_byte=line_s,
             mean_latency_us=sum(latencies_us) / len(latencies_us),
             max_latency_us=max(latencies_us),
             media=frozenset(links[a][b].medium for a, b in load),

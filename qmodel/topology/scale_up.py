@@ -10,9 +10,11 @@ from qmodel.topology.constants import (
     GPUS_PER_SOCKET,
     PCIE_COPY_FRACTION,
     SCALE_UP_HOP_US,
+    TREE_FRACTION,
     pcie_gbps,
     pcie_root_gbps,
     pcie_socket_gbps,
+    scale_up_factor,
 )
 from qmodel.topology.wiring import Link, Vertex, Wiring, gpu_name
 from qmodel.types.hardware import Node
@@ -22,7 +24,8 @@ __all__ = ["island_gpus", "socket_names", "wire_scale_up"]
 _HALF_HOP_US = SCALE_UP_HOP_US / 2
 _BRIDGE_US = 0.8  # below a hop over the PCIe switch, so that a bridged pair uses its bridge
 _HOST_LINK_US = 1.0  # one PCIe leg to host memory; a host-staged copy takes about 2 us
-_ROOT_LINK_US = 0.5  # NCCL rows of PCIe nodes: steps that leave a PCIe switch take 1.5-2 us
+_ROOT_LINK_US = 0.3  # NCCL rows of PCIe nodes: steps of four and eight GPUs take 1.5-1.6 us
+_TREE_LAUNCH = 0.55  # same rows: 4.4 us to start
 
 
 def island_gpus(node: Node) -> int:
@@ -58,10 +61,12 @@ def wire_scale_up(wiring: Wiring, node: Node, nodes: int) -> None:
         nodes: how many, at least 1.
     """
     size = island_gpus(node)
+    launch = _factor(node)
     for index in range(nodes):
         for local in range(node.gpus_per_node):
             rank = index * node.gpus_per_node + local
-            wiring.add(gpu_name(index, local), Vertex(kind="gpu", node=index, local=local, island=rank // size))
+            vertex = Vertex(kind="gpu", node=index, local=local, island=rank // size, launch=launch)
+            wiring.add(gpu_name(index, local), vertex)
         _wire_sockets(wiring, node, index)
     islands: dict[int, list[str]] = {}
     for name in wiring.gpus():
@@ -78,9 +83,22 @@ def wire_scale_up(wiring: Wiring, node: Node, nodes: int) -> None:
 
 def _wire_switch(wiring: Wiring, node: Node, island: int, members: list[str]) -> None:
     switch = wiring.add(f"nvswitch:{island}", Vertex(kind="nvswitch", local=island, island=island))
-    link = Link(gbps=node.domain.gbps_per_gpu, latency_us=_HALF_HOP_US, medium="nvlink")
+    hop_us = _HALF_HOP_US * _factor(node)
+    link = Link(gbps=node.domain.gbps_per_gpu, latency_us=hop_us, medium="nvlink")
     for name in members:
         wiring.join(name, switch, link)
+
+
+def _factor(node: Node) -> float:
+    """Time to start a collective, over that of the reference."""
+    if node.domain.kind.startswith("nvswitch"):
+        return scale_up_factor(node.domain.gbps_per_gpu)
+    return _TREE_LAUNCH if _is_tree(node) else 1.0
+
+
+def _is_tree(node: Node) -> bool:
+    """Anything that is neither switched nor meshed talks over its PCIe tree."""
+    return not node.domain.kind.startswith("nvswitch") and "mesh" not in node.domain.kind
 
 
 def _wire_mesh(wiring: Wiring, node: Node, members: list[str]) -> None:
@@ -101,17 +119,15 @@ def _wire_sockets(wiring: Wiring, node: Node, index: int) -> None:
     sockets = socket_names(node, index)
     for local, name in enumerate(sockets):
         wiring.add(name, Vertex(kind="cpu", node=index, local=local))
-    socket_link = Link(gbps=pcie_socket_gbps(node.pcie_gen), latency_us=_ROOT_LINK_US, medium="upi")
+    socket_link = _shared(pcie_socket_gbps(node.pcie_gen), "upi")
     for one, other in combinations(sockets, 2):
         wiring.join(one, other, socket_link)
-    # Anything that is neither switched nor meshed talks over its PCIe tree.
-    is_tree = not node.domain.kind.startswith("nvswitch") and "mesh" not in node.domain.kind
     host_link = Link(
         gbps=pcie_gbps(node.pcie_gen), latency_us=_HOST_LINK_US, medium="pcie", achievable=PCIE_COPY_FRACTION
     )
     for local in range(node.gpus_per_node):
         socket = sockets[local * len(sockets) // node.gpus_per_node]
-        if is_tree:
+        if _is_tree(node):
             _hang_on_tree(wiring, node, index, local, socket)
         else:
             wiring.join(gpu_name(index, local), socket, host_link)
@@ -123,7 +139,11 @@ def _hang_on_tree(wiring: Wiring, node: Node, index: int, local: int, socket: st
     switch = f"pcie:{index}:{number}"
     if switch not in wiring.vertices:
         wiring.add(switch, Vertex(kind="pcie_switch", node=index, local=number))
-        root = Link(gbps=pcie_root_gbps(node.pcie_gen), latency_us=_ROOT_LINK_US, medium="pcie")
-        wiring.join(switch, socket, root)
-    slot = Link(gbps=node.domain.gbps_per_gpu, latency_us=_HALF_HOP_US, medium="pcie")
+        wiring.join(switch, socket, _shared(pcie_root_gbps(node.pcie_gen), "pcie"))
+    slot = Link(gbps=node.domain.gbps_per_gpu, latency_us=_HALF_HOP_US, medium="pcie", achievable=TREE_FRACTION)
     wiring.join(gpu_name(index, local), switch, slot)
+
+
+def _shared(rates_gbps: tuple[float, float], medium: str) -> Link:
+    all_gbps, pair_gbps = rates_gbps
+    return Link(gbps=all_gbps, latency_us=_ROOT_LINK_US, medium=medium, achievable=TREE_FRACTION, stream_gbps=pair_gbps)

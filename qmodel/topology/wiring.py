@@ -20,12 +20,14 @@ class Vertex:
         node: node it sits in, -1 for switches that belong to no node.
         local: index among the devices of its kind in that node, or among all switches.
         island: scale-up domain a GPU or its switch belongs to, -1 elsewhere.
+        launch: time a GPU takes to start a collective, over that of the reference.
     """
 
     kind: VertexKind
     node: int = -1
     local: int = 0
     island: int = -1
+    launch: float = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,12 +39,14 @@ class Link:
         latency_us: time of a small message over this link alone, us.
         medium: ``nvlink``, ``xgmi``, ``pcie``, ``upi`` or the transport of the fabric.
         achievable: large-message goodput over line rate; None: that of the collective that uses it.
+        stream_gbps: line rate that one pair of GPUs reaches alone, 1e9 bytes/s; None: all of it.
     """
 
     gbps: float
     latency_us: float
     medium: str
     achievable: float | None = None
+    stream_gbps: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Literal
+from typing import Literal, overload
 
+import numpy as np
+
+from qmodel.types.laws import FloatArray
 from qmodel.types.replica import Admission, Router
 
 __all__ = ["Collective", "Engine", "Layout", "LinkCosts", "Refusal"]
@@ -76,24 +79,43 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collective:
-    """Alpha-beta cost of one collective on the path it takes.
+    """Alpha-beta cost of one collective on the path it takes, with one line for small messages and one for large.
 
-    time = latency_s + bytes / bytes_per_s, where ``bytes`` is the payload one GPU contributes.
+    A library changes its protocol with the size of the message: the first is started sooner, the second carries more.
+    time = min(latency_s + bytes / small_bytes_per_s, large_latency_s + bytes / bytes_per_s), where ``bytes`` is the
+    payload one GPU contributes.
 
     Attributes:
-        latency_s: fixed time of one call, s.
-        bytes_per_s: payload bytes per GPU and second; infinite where the group has one member.
+        latency_s: fixed time of one call with a small message, s.
+        bytes_per_s: payload bytes per GPU and second of a large message; infinite where the group has one member.
         path: slowest medium on the way: ``none``, ``nvlink``, ``xgmi``, ``pcie``, ``infiniband``,
             ``rocev2``, ``srd``, ``tcp``, ...
+        small_bytes_per_s: payload bytes per GPU and second of a small message, None: as of a large one.
+        large_latency_s: fixed time of one call with a large message, s, None: as with a small one.
+
+    Example:
+        >>> cost = Collective(latency_s=1e-5, small_bytes_per_s=1e10, large_latency_s=3e-5, bytes_per_s=1e11)
+        >>> [round(cost.seconds(payload) * 1e6, 1) for payload in (0, 1e5, 1e6)]
+        [10.0, 20.0, 40.0]
     """
 
     latency_s: float = 0.0
     bytes_per_s: float = float("inf")
     path: str = "none"
+    small_bytes_per_s: float | None = None
+    large_latency_s: float | None = None
 
-    def seconds(self, payload_bytes: float) -> float:
-        """Time of one call with ``payload_bytes`` per GPU, s."""
-        return self.latency_s + payload_bytes / self.bytes_per_s
+    @overload
+    def seconds(self, payload_bytes: float) -> float: ...
+    @overload
+    def seconds(self, payload_bytes: FloatArray) -> FloatArray: ...
+    def seconds(self, payload_bytes: float | FloatArray) -> float | FloatArray:
+        """Time of one call with ``payload_bytes`` per GPU, s; broadcasts."""
+        small = self.latency_s + payload_bytes / (self.small_bytes_per_s or self.bytes_per_s)
+        if self.small_bytes_per_s is None and self.large_latency_s is None:
+            return small
+        large_latency_s = self.latency_s if self.large_latency_s is None else self.large_latency_s
+        return np.minimum(small, large_latency_s + payload_bytes / self.bytes_per_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +129,7 @@ class LinkCosts:
         stage_all_gather: all-gather (or reduce-scatter) over a whole stage.
         stage_all_to_all: expert all-to-all over a whole stage.
         stage_send: point-to-point send between neighbouring pipeline stages.
+        stage_islands: scale-up domains one pipeline stage spans.
         nodes: nodes one replica touches.
         bottleneck: slowest medium any group crosses.
     """
@@ -116,6 +139,7 @@ class LinkCosts:
     stage_all_gather: Collective = Collective()
     stage_all_to_all: Collective = Collective()
     stage_send: Collective = Collective()
+    stage_islands: int = 1
     nodes: int = 1
     bottleneck: str = "none"
 
