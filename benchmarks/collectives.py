@@ -74,6 +74,7 @@ def across_rows() -> pd.DataFrame:
         "H100 ib-ndr": ("dgx-h100", "ib-ndr"),
         "B200 ib-ndr": ("dgx-b200", "ib-ndr"),
         "GB200 nvl72": ("gb200-tray", "ib-ndr"),
+        "MI300X xgmi": ("mi300x-8", "roce-400"),
     }
     predicted = []
     for row in rows.itertuples():
@@ -188,7 +189,7 @@ def print_page() -> None:
         )
     print(
         "\n## All-reduce across nodes and over a rack\n\nThe steps and the small-message share between nodes come from"
-        " the first system; the other three were not fitted.\n"
+        " the first system; the others were not fitted.\n"
     )
     print("| system | GPUs | nodes | size | measured us | predicted us | error % |\n|---|---|---|---|---|---|---|")
     for row in across_rows().itertuples():
@@ -198,9 +199,9 @@ def print_page() -> None:
         )
     exchanges = exchange_rows()
     print(
-        "\n## Expert exchanges\n\nDispatch and combine of 256 experts, 8 per token, hidden size 7168. Starting times and"
-        " the fraction inside an island were\nchosen on the first four tables; the bytes on the network ports follow"
-        " from the routing and the fabric alone.\n"
+        "\n## Expert exchanges\n\nDispatch and combine of 256 experts, 8 per token, hidden size 7168. Starting times"
+        " and the fraction inside an island were\nchosen on the first four tables; the bytes on the network ports"
+        " follow from the routing and the fabric alone.\n"
     )
     print("\n".join(summary(exchanges, ["table", "direction"])))
     deepep = exchanges[exchanges["table"].str.startswith("DeepEP")]

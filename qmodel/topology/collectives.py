@@ -7,7 +7,7 @@ Sources of the forms: Thakur, Rabenseifner and Gropp, Optimization of Collective
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import chain
 
 from qmodel.topology.constants import (
@@ -109,10 +109,7 @@ def send(routes: Routes, pairs: Sequence[tuple[str, str]], beside: Sequence[tupl
     """Hand a buffer to a peer, all pairs at once; the payload is what one GPU sends."""
     if not pairs:
         return Collective()
-    leg = routes.leg(
-        [(one, other, 1.0) for one, other in pairs],
-        [(one, other, 1.0) for one, other in beside],
-    )
+    leg = routes.leg([_pair_flows(pairs)], [_pair_flows(beside)])
     crosses = any(_island(routes, one) != _island(routes, other) for one, other in pairs)
     latency_us = SEND_LAUNCH_US + leg.max_latency_us * (NETWORK_STEP_FACTOR if crosses else 1.0)
     return _line(routes, latency_us, leg.at(SEND_FRACTION), leg)
@@ -123,12 +120,12 @@ def _gathering(routes: Routes, groups: Groups, beside: Groups, operation: Operat
         return Collective()
     parts = [_by_island(routes, group) for group in groups]
     others = [_by_island(routes, group) for group in beside]
-    members = max(len(island) for part in parts for island in part)
+    widest = [max(len(island) for island in part) for part in parts]
     islands = max(len(part) for part in parts)
     inside = _inside(routes, _islands(parts), _islands(others))
     across = routes.leg(_column_flows(parts), _column_flows(others))
-    steps_us = _chain_steps(members) * inside.mean_latency_us
-    return _two_lines(routes, operation, inside, across, steps_us, members, islands, passes)
+    steps_us = _chain_steps(max(widest)) * inside.mean_latency_us
+    return _two_lines(routes, operation, inside, across, steps_us, min(widest), islands, passes)
 
 
 def _two_lines(
@@ -168,48 +165,57 @@ def _inside(routes: Routes, islands: Groups, beside: Groups) -> Leg:
     return min(by_ring, direct, key=lambda leg: leg.at(1.0))
 
 
-def _ring_flows(islands: Groups) -> list[Flow]:
+def _pair_flows(pairs: Iterable[tuple[str, str]]) -> list[Flow]:
+    return [(one, other, 1.0) for one, other in pairs]
+
+
+def _ring_flows(islands: Groups) -> list[list[Flow]]:
     """Each GPU passes all parts but one to its neighbour."""
     return [
-        (members[place], members[(place + 1) % len(members)], (len(members) - 1) / len(members))
+        [
+            (members[place], members[(place + 1) % len(members)], (len(members) - 1) / len(members))
+            for place in range(len(members))
+        ]
         for members in islands
         if len(members) > 1
-        for place in range(len(members))
     ]
 
 
-def _direct_flows(islands: Groups) -> list[Flow]:
+def _direct_flows(islands: Groups) -> list[list[Flow]]:
     """Each GPU sends a part to every other of its island."""
     return [
-        (one, other, 1.0 / len(members)) for members in islands for one in members for other in members if one != other
+        [(one, other, 1.0 / len(members)) for one in members for other in members if one != other]
+        for members in islands
     ]
 
 
-def _column_flows(parts: Sequence[Groups]) -> list[Flow]:
+def _column_flows(parts: Sequence[Groups]) -> list[list[Flow]]:
     """One pass of the shards between islands, each GPU with the GPUs of the same place."""
-    flows: list[Flow] = []
+    groups: list[list[Flow]] = []
     for part in parts:
         count = len(part)
-        if count > 1:
-            width = max(len(island) for island in part)
-            share = (count - 1) / count / width
-            for place in range(width):
-                column = [island[place % len(island)] for island in part]
-                flows += [(column[i], column[(i + 1) % count], share) for i in range(count)]
-    return flows
+        width = max(len(island) for island in part)
+        share = (count - 1) / count / width
+        columns = [[island[place % len(island)] for island in part] for place in range(width)] if count > 1 else []
+        groups.append([(column[i], column[(i + 1) % count], share) for column in columns for i in range(count)])
+    return groups
 
 
-def _exchange_flows(parts: Sequence[Groups]) -> list[Flow]:
+def _exchange_flows(parts: Sequence[Groups]) -> list[list[Flow]]:
     """What an all-to-all sends to other islands, each GPU to the GPU of the same place."""
-    flows: list[Flow] = []
+    groups: list[list[Flow]] = []
     for part in parts:
         members = sum(len(island) for island in part)
-        for source in part:
-            for target in part:
-                if source is not target:
-                    share = len(target) / members
-                    flows += [(name, target[place % len(target)], share) for place, name in enumerate(source)]
-    return flows
+        groups.append(
+            [
+                (name, target[place % len(target)], len(target) / members)
+                for source in part
+                for target in part
+                if source is not target
+                for place, name in enumerate(source)
+            ]
+        )
+    return groups
 
 
 def _chain_steps(members: int) -> int:

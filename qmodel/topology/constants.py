@@ -64,7 +64,7 @@ class Protocol:
 
     def fraction_of(self, members: int) -> float:
         """Goodput over line rate in a group of ``members`` GPUs."""
-        return self.fraction * (1.0 - self.small_group / members**2)
+        return self.fraction * (1.0 - self.small_group / max(members, 2) ** 2)
 
 
 # Least absolute error in the logarithm over the NCCL rows of nine GPUs, 512 B to 256 MiB (benchmarks/collectives.py

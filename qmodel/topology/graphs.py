@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -10,8 +10,9 @@ from qmodel.topology.costing import placed_costs
 from qmodel.topology.placement import gpu_slots
 from qmodel.topology.routes import Routes
 from qmodel.topology.scale_out import wire_scale_out
-from qmodel.topology.scale_up import island_gpus, wire_scale_up
-from qmodel.topology.wiring import Link, Vertex, Wiring
+from qmodel.topology.scale_up import is_tree, island_gpus, wire_scale_up
+from qmodel.topology.search import search, usual_traffic
+from qmodel.topology.wiring import Wiring
 from qmodel.types.hardware import Fabric, Node, Topology
 from qmodel.types.layouts import Layout, LinkCosts
 
@@ -20,8 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["link_costs", "node_graph", "wire_layout"]
 
-_VERTEX_KEYS = tuple(item.name for item in fields(Vertex))
-_LINK_KEYS = tuple(item.name for item in fields(Link))
+_TREE_LIMIT = 200  # partial placements; a node of eight GPUs takes a tenth of that
 
 
 def node_graph(
@@ -69,8 +69,8 @@ def node_graph(
 def link_costs(layout: Layout, node: Node, fabric: Fabric | None = None, topology: Topology | None = None) -> LinkCosts:
     """Costs of the collectives of a layout on as many equal nodes as it needs; remembered.
 
-    GPUs are handed out in order, tensor-parallel ranks innermost; a stage stays inside one island where it fits. The
-    same answer as `place` on the `node_graph` of those nodes wherever that order is the best there is.
+    GPUs are handed out in order, tensor-parallel ranks innermost; a stage stays inside one island where it fits. On a
+    PCIe tree the best GPUs of a node are looked for, as `place` does.
 
     Args:
         layout: degrees of the replica.
@@ -104,6 +104,11 @@ def link_costs(layout: Layout, node: Node, fabric: Fabric | None = None, topolog
 @lru_cache(maxsize=4096)
 def _link_costs(layout: Layout, node: Node, fabric: Fabric | None, topology: Topology | None) -> LinkCosts:
     wiring, ranks = wire_layout(layout, node, fabric, topology)
+    if 1 < layout.gpus <= node.gpus_per_node and is_tree(node):
+        # On a switch and in a mesh the GPUs of a node are alike, so that any order is as good.
+        found = search(layout, wiring, usual_traffic(layout), free=wiring.gpus(), limit=_TREE_LIMIT)
+        if found is not None:
+            return found.costs
     return placed_costs(layout, Routes(wiring), ranks)
 
 

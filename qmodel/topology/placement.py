@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from qmodel.types.layouts import Layout
 
 __all__ = ["gpu_slots", "neighbour_stages", "stage_groups", "tensor_groups"]
@@ -40,21 +42,21 @@ def gpu_slots(layout: Layout, *, island_gpus: int) -> list[int]:
     return slots
 
 
-def tensor_groups(layout: Layout, ranks: list[str]) -> list[list[str]]:
+def tensor_groups(layout: Layout, ranks: Sequence[str]) -> list[list[str]]:
     """Tensor-parallel groups, as names taken from ``ranks``."""
     return _chunks(ranks, layout.tp)
 
 
-def stage_groups(layout: Layout, ranks: list[str]) -> list[list[str]]:
+def stage_groups(layout: Layout, ranks: Sequence[str]) -> list[list[str]]:
     """Pipeline stages, as names taken from ``ranks``."""
     return _chunks(ranks, layout.stage_gpus)
 
 
-def neighbour_stages(layout: Layout, ranks: list[str]) -> list[tuple[str, str]]:
+def neighbour_stages(layout: Layout, ranks: Sequence[str]) -> list[tuple[str, str]]:
     """Sender and receiver of every hand-over from one stage to the next."""
     step = layout.stage_gpus
     return list(zip(ranks[:-step], ranks[step:], strict=True))
 
 
-def _chunks(ranks: list[str], size: int) -> list[list[str]]:
-    return [ranks[start : start + size] for start in range(0, len(ranks), size)]
+def _chunks(ranks: Sequence[str], size: int) -> list[list[str]]:
+    return [list(ranks[start : start + size]) for start in range(0, len(ranks), size)]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import chain
 
 from qmodel.topology.wiring import Wiring
 
@@ -25,7 +26,7 @@ class Leg:
     Attributes:
         seconds_per_byte: of payload, on the most loaded link whose goodput is known.
         line_seconds_per_byte: of payload at line rate, on the most loaded link of the others.
-        mean_latency_us: of the paths used.
+        mean_latency_us: mean over the paths of a group, of the slowest group.
         max_latency_us: of the paths used.
         media: every medium on the way.
     """
@@ -48,12 +49,12 @@ class Routes:
     wiring: Wiring
     _parents: dict[tuple[str, bool], dict[str, str]] = field(default_factory=dict)
 
-    def leg(self, flows: Iterable[Flow], beside: Iterable[Flow] = ()) -> Leg:
-        """Send all flows at once; links shared by several divide their bandwidth.
+    def leg(self, groups: Iterable[Iterable[Flow]], beside: Iterable[Iterable[Flow]] = ()) -> Leg:
+        """Send all flows of all groups at once; links shared by several divide their bandwidth.
 
         Args:
-            flows: sender, receiver and share of the payload sent.
-            beside: flows of others at the same time; they load the links and are not waited for.
+            groups: sender, receiver and share of the payload sent, of each flow of each group.
+            beside: groups of others at the same time; they load the links and are not waited for.
 
         Returns:
             The cost of the phase.
@@ -61,16 +62,21 @@ class Routes:
         links = self.wiring.links
         load: dict[tuple[str, str], float] = {}
         stream: dict[tuple[str, str], float] = {}
-        latencies_us: list[float] = []
-        for sender, receiver, share in flows:
-            hops = self.hops(sender, receiver)
-            latencies_us.append(sum(links[a][b].latency_us for a, b in hops))
-            for hop in hops:
-                load[hop] = load.get(hop, 0.0) + share
-                stream[hop] = max(stream.get(hop, 0.0), share)
-        if not latencies_us:
+        mean_us = max_us = 0.0
+        for flows in groups:
+            latencies_us: list[float] = []
+            for sender, receiver, share in flows:
+                hops = self.hops(sender, receiver)
+                latencies_us.append(sum(links[a][b].latency_us for a, b in hops))
+                for hop in hops:
+                    load[hop] = load.get(hop, 0.0) + share
+                    stream[hop] = max(stream.get(hop, 0.0), share)
+            if latencies_us:
+                mean_us = max(mean_us, sum(latencies_us) / len(latencies_us))
+                max_us = max(max_us, *latencies_us)
+        if not load:
             return Leg()
-        for sender, receiver, share in beside:
+        for sender, receiver, share in chain.from_iterable(beside):
             for hop in self.hops(sender, receiver):
                 if hop in load:
                     load[hop] += share
@@ -87,8 +93,8 @@ class Routes:
         return Leg(
             seconds_per_byte=known_s,
             line_seconds_per_byte=line_s,
-            mean_latency_us=sum(latencies_us) / len(latencies_us),
-            max_latency_us=max(latencies_us),
+            mean_latency_us=mean_us,
+            max_latency_us=max_us,
             media=frozenset(links[a][b].medium for a, b in load),
         )
 

@@ -58,7 +58,10 @@ def wire_scale_out(wiring: Wiring, node: Node, fabric: Fabric | None, topology: 
     port = _port(node, fabric)
     if port is None:
         if len({vertex.island for vertex in wiring.vertices.values() if vertex.kind == "gpu"}) > 1 and nodes > 1:
-            raise ValueError(f"node {node.name!r} has no GPU NIC to join {nodes} nodes; give a fabric or use one node")
+            raise ValueError(
+                f"node {node.name!r} has no GPU NIC to join {nodes} nodes; give a fabric, or use at most"
+                f" {node.gpus_per_node} GPUs"
+            )
         return
     shape = _shape(topology, port)
     uplinks: dict[str, dict[str, float]] = {}

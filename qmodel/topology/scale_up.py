@@ -19,7 +19,7 @@ from qmodel.topology.constants import (
 from qmodel.topology.wiring import Link, Vertex, Wiring, gpu_name
 from qmodel.types.hardware import Node
 
-__all__ = ["island_gpus", "socket_names", "wire_scale_up"]
+__all__ = ["is_tree", "island_gpus", "socket_names", "wire_scale_up"]
 
 _HALF_HOP_US = SCALE_UP_HOP_US / 2
 _BRIDGE_US = 0.8  # below a hop over the PCIe switch, so that a bridged pair uses its bridge
@@ -93,10 +93,10 @@ def _factor(node: Node) -> float:
     """Time to start a collective, over that of the reference."""
     if node.domain.kind.startswith("nvswitch"):
         return scale_up_factor(node.domain.gbps_per_gpu)
-    return _TREE_LAUNCH if _is_tree(node) else 1.0
+    return _TREE_LAUNCH if is_tree(node) else 1.0
 
 
-def _is_tree(node: Node) -> bool:
+def is_tree(node: Node) -> bool:
     """Anything that is neither switched nor meshed talks over its PCIe tree."""
     return not node.domain.kind.startswith("nvswitch") and "mesh" not in node.domain.kind
 
@@ -122,12 +122,17 @@ def _wire_sockets(wiring: Wiring, node: Node, index: int) -> None:
     socket_link = _shared(pcie_socket_gbps(node.pcie_gen), "upi")
     for one, other in combinations(sockets, 2):
         wiring.join(one, other, socket_link)
+    _, peer_gbps = pcie_root_gbps(node.pcie_gen)
     host_link = Link(
-        gbps=pcie_gbps(node.pcie_gen), latency_us=_HOST_LINK_US, medium="pcie", achievable=PCIE_COPY_FRACTION
+        gbps=pcie_gbps(node.pcie_gen),
+        latency_us=_HOST_LINK_US,
+        medium="pcie",
+        achievable=PCIE_COPY_FRACTION,
+        stream_gbps=peer_gbps * TREE_FRACTION / PCIE_COPY_FRACTION,
     )
     for local in range(node.gpus_per_node):
         socket = sockets[local * len(sockets) // node.gpus_per_node]
-        if _is_tree(node):
+        if is_tree(node):
             _hang_on_tree(wiring, node, index, local, socket)
         else:
             wiring.join(gpu_name(index, local), socket, host_link)

@@ -1,14 +1,16 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import networkx as nx
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from qmodel.topology import link_costs, place
-from qmodel.topology.constants import LAUNCH_US
+from qmodel.topology.constants import LARGE, NETWORK_SMALL_FRACTION, SMALL
 from qmodel.types import Collective, Fabric, Layout, LinkCosts, Node
 from tests.topology.shapes import B200, FAT_1, FAT_2, H100, H100_NVL, IB, MI300X, RAIL, ROCE, RTX_PRO, TCP, TCPXO, node
 from tests.topology.shapes import nvswitch as switch
@@ -30,11 +32,31 @@ def every(costs: LinkCosts) -> list[Collective]:
 
 
 @pytest.mark.parametrize("gpus", [2, 3, 4, 8])
-def test_ring_all_reduce_is_the_textbook_alpha_beta_cost(gpus: int) -> None:
+def test_ring_all_reduce_over_links_of_known_goodput_is_the_textbook_alpha_beta_cost(gpus: int) -> None:
     cost = place(Layout(tp=gpus), star(gpus, gbps=100.0, latency_us=1.5)).tp_all_reduce
-    payload = 1e9
-    expected = 2 * (gpus - 1) / gpus * payload / 100e9 + (LAUNCH_US + 2 * (gpus - 1) * 1.5) * 1e-6
-    assert cost.seconds(payload) == pytest.approx(expected, rel=1e-12)
+    for payload in (0.0, 1e4, 1e9):
+        steps_us = SMALL["all_reduce"].launch_us + 2 * (gpus - 1) * 1.5
+        expected = 2 * (gpus - 1) / gpus * payload / 100e9 + steps_us * 1e-6
+        assert cost.seconds(payload) == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("gpus", [2, 4, 8])
+def test_a_large_message_reaches_the_fraction_of_its_protocol(gpus: int) -> None:
+    line = LARGE["all_reduce"]
+    cost = link_costs(Layout(tp=gpus), B200).tp_all_reduce
+    rate = 900e9 * line.fraction * (1 - line.small_group / gpus**2)
+    assert cost.bytes_per_s == pytest.approx(rate / (2 * (gpus - 1) / gpus))
+    assert cost.large_latency_s == pytest.approx((line.launch_us + 2 * (gpus - 1) * 1.2 * line.hops) * 1e-6)
+
+
+def test_the_faster_of_the_two_lines_counts() -> None:
+    cost = link_costs(Layout(tp=8), B200).tp_all_reduce
+    payloads = np.geomspace(1e3, 1e9, 50)
+    small = cost.latency_s + payloads / cost.small_bytes_per_s
+    large = cost.large_latency_s + payloads / cost.bytes_per_s
+    assert np.array_equal(cost.seconds(payloads), np.minimum(small, large))
+    assert small[0] < large[0]
+    assert large[-1] < small[-1]
 
 
 def test_all_gather_moves_all_but_the_own_part_of_the_gathered_buffer() -> None:
@@ -53,11 +75,21 @@ def test_all_to_all_across_nodes_is_limited_by_the_share_that_leaves_the_node() 
     assert cost.path == "infiniband"
 
 
-def test_all_reduce_across_nodes_adds_the_shards_on_the_nics_to_both_passes_inside() -> None:
+def test_a_large_all_reduce_across_nodes_takes_the_slower_of_its_phases() -> None:
+    across = link_costs(Layout(tp=16), H100, IB, RAIL).tp_all_reduce
+    inside = link_costs(Layout(tp=8), H100, IB, RAIL).tp_all_reduce
+    assert across.bytes_per_s == pytest.approx(inside.bytes_per_s)  # eight NICs carry more than the island
+    half = link_costs(Layout(tp=16), H100, replace(IB, name="ib-half", gbps=25.0), RAIL).tp_all_reduce
+    assert 1 / half.bytes_per_s == pytest.approx(2 * (1 / 2) * (1 / 8) / (25e9 * 0.92))
+
+
+def test_a_small_all_reduce_across_nodes_goes_phase_after_phase() -> None:
     across = link_costs(Layout(tp=16), H100, IB, RAIL).tp_all_reduce
     inside = link_costs(Layout(tp=8), H100, IB, RAIL).tp_all_reduce
     on_nics = 2 * (1 / 2) * (1 / 8) / (50e9 * 0.92)
-    assert 1 / across.bytes_per_s == pytest.approx(1 / inside.bytes_per_s + on_nics)
+    phases = 1 / inside.bytes_per_s + on_nics
+    assert 1 / across.small_bytes_per_s == pytest.approx(phases / NETWORK_SMALL_FRACTION)
+    assert across.latency_s > inside.latency_s
 
 
 def test_a_mesh_uses_all_its_links_where_a_ring_would_use_one() -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qmodel.topology import link_costs, node_graph, place
+from qmodel.topology import find_placement, link_costs, node_graph, place, usual_traffic
 from qmodel.topology.placement import gpu_slots
 from qmodel.topology.scale_up import island_gpus
 from qmodel.types import Layout, Node, Topology
@@ -42,13 +42,13 @@ def media(graph: nx.Graph) -> set[str]:
     return {medium for _, _, medium in graph.edges(data="medium")}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
-    shape=st.sampled_from(SHAPES),
+    shape=st.sampled_from([A100, H100, MI300X, H100_NVL]),
     topology=st.sampled_from(TOPOLOGIES),
-    tp=st.sampled_from([1, 2, 3, 4, 8, 16]),
-    pp=st.sampled_from([1, 2, 3]),
-    dp=st.sampled_from([1, 2, 4]),
+    tp=st.sampled_from([1, 2, 4, 8]),
+    pp=st.sampled_from([1, 2]),
+    dp=st.sampled_from([1, 2]),
 )
 def test_the_quick_answer_is_that_of_the_graph(
     shape: Node, topology: Topology | None, tp: int, pp: int, dp: int
@@ -56,7 +56,16 @@ def test_the_quick_answer_is_that_of_the_graph(
     layout = Layout(tp=tp, pp=pp, dp=dp)
     last = gpu_slots(layout, island_gpus=island_gpus(shape))[-1]
     graph = node_graph(shape, fabric=IB, topology=topology, nodes=last // shape.gpus_per_node + 1)
-    assert place(layout, graph) == link_costs(layout, shape, IB, topology)
+    quick = usual_traffic(layout).seconds(link_costs(layout, shape, IB, topology))
+    assert find_placement(layout, graph, limit=40).seconds == pytest.approx(quick, rel=1e-9)
+
+
+@pytest.mark.parametrize("layout", [Layout(tp=2), Layout(tp=4, pp=2), Layout(tp=3, pp=2), Layout(tp=2, dp=2, pp=2)])
+@pytest.mark.parametrize("shape", [L40S, RTX_PRO])
+def test_on_a_tree_the_quick_answer_is_the_best_there_is(shape: Node, layout: Layout) -> None:
+    best = find_placement(layout, node_graph(shape, fabric=IB))
+    assert best.proven
+    assert link_costs(layout, shape, IB) == best.costs
 
 
 @pytest.mark.parametrize("topology", TOPOLOGIES)
@@ -153,14 +162,15 @@ def test_a_cut_link_slows_the_group_that_uses_it() -> None:
 
 
 def test_a_layout_larger_than_the_graph_is_refused_with_both_numbers() -> None:
-    with pytest.raises(ValueError, match=r"layout tp8-pp2 needs 16 GPUs, the graph has 8; add nodes"):
+    with pytest.raises(ValueError, match=r"^layout tp8-pp2 needs 16 GPUs, 8 GPUs are free; use tp8, or add nodes$"):
         place(Layout(tp=8, pp=2), node_graph(H100))
 
 
 def test_nodes_without_a_nic_cannot_be_joined() -> None:
     alone = replace(H100, name="alone", nic_fabric=None, nics=0)
     assert link_costs(Layout(tp=8), alone).bottleneck == "nvlink"
-    with pytest.raises(ValueError, match="node 'alone' has no GPU NIC to join 2 nodes"):
+    reason = "^node 'alone' has no GPU NIC to join 2 nodes; give a fabric, or use at most 8 GPUs$"
+    with pytest.raises(ValueError, match=reason):
         link_costs(Layout(tp=16), alone)
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from qmodel.topology import exchange_costs, link_costs
 from qmodel.types import Collective, Layout, Node
-from tests.topology.shapes import A100, B200, GB200, H100, IB, L40S, RAIL, RTX_PRO, TCPXO
+from tests.topology.shapes import A100, B200, GB200, H100, IB, L40S, MI300X, RAIL, RTX_PRO, TCPXO
 
 DATA = Path(__file__).parents[1] / "data" / "topology"
 SWITCHED = {
@@ -149,7 +149,8 @@ def test_an_all_reduce_over_two_tcpxo_nodes_is_met_from_the_floor_to_gibibytes()
 
 
 @pytest.mark.parametrize(
-    "system, node, gpus", [("H100 ib-ndr", H100, 16), ("B200 ib-ndr", B200, 16), ("GB200 nvl72", GB200, 72)]
+    "system, node, gpus",
+    [("H100 ib-ndr", H100, 16), ("B200 ib-ndr", B200, 16), ("GB200 nvl72", GB200, 72), ("MI300X xgmi", MI300X, 8)],
 )
 def test_large_all_reduces_that_nothing_was_fitted_to_are_within_15_percent(system: str, node: Node, gpus: int) -> None:
     cost = link_costs(Layout(tp=gpus), node, IB, RAIL).tp_all_reduce
