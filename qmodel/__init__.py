@@ -29,7 +29,7 @@ if TYPE_CHECKING:
         SolverUnavailableError,
     )
     from qmodel.evaluation import CapacityResult, Evaluation, MarginalValues
-    from qmodel.optimize import SolverOptions
+    from qmodel.optimize import FleetPlacement, SolverOptions, place_fleet
     from qmodel.planning import Plan, PlanCheck, Progress, Verification, load_plan, verify
     from qmodel.planning.calls import (
         capacity,
@@ -46,15 +46,18 @@ if TYPE_CHECKING:
     from qmodel.scenario import Scenario
     from qmodel.simulation import Simulation
     from qmodel.trace import read_trace
-    from qmodel.types import Fleet
+    from qmodel.types import Cluster, Fleet, Host
 
 __all__ = [
     "Calibration",
     "CapacityResult",
     "CatalogError",
+    "Cluster",
     "Comparison",
     "Evaluation",
     "Fleet",
+    "FleetPlacement",
+    "Host",
     "InfeasibleError",
     "MarginalValues",
     "Plan",
@@ -81,6 +84,7 @@ __all__ = [
     "marginal_values",
     "pareto",
     "perf",
+    "place_fleet",
     "plan",
     "queueing",
     "read_trace",
@@ -104,7 +108,7 @@ _HOME = {
         "SolverUnavailableError",
     ),
     "evaluation": ("CapacityResult", "Evaluation", "MarginalValues"),
-    "optimize": ("SolverOptions",),
+    "optimize": ("FleetPlacement", "SolverOptions", "place_fleet"),
     "planning": ("Plan", "PlanCheck", "Progress", "Verification", "load_plan", "verify"),
     "planning.calls": (
         "capacity",
@@ -121,7 +125,7 @@ _HOME = {
     "scenario": ("Scenario",),
     "simulation": ("Simulation",),
     "trace": ("read_trace",),
-    "types": ("Fleet",),
+    "types": ("Cluster", "Fleet", "Host"),
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 _ROOMS = ("perf", "queueing", "workload")

@@ -1,6 +1,7 @@
-"""The integer program: formulation, solvers, bound, diagnosis of infeasibility."""
+"""The integer program: formulation, solvers, bound, diagnosis of infeasibility; a fleet on hosts."""
 
 from qmodel.optimize.choice import Choice, ShadowPrice, choose
+from qmodel.optimize.fleet_hosting import FleetPlacement, HostShare, PlacedReplica, place_fleet
 from qmodel.optimize.infeasibility import diagnose
 from qmodel.optimize.limit_diagnosis import Diagnosis
 from qmodel.optimize.open_pools import OpenChoice
@@ -10,7 +11,10 @@ from qmodel.optimize.solvers import SolverOptions, check_solver
 __all__ = [
     "Choice",
     "Diagnosis",
+    "FleetPlacement",
+    "HostShare",
     "OpenChoice",
+    "PlacedReplica",
     "Served",
     "ShadowPrice",
     "SolverOptions",
@@ -18,4 +22,5 @@ __all__ = [
     "choose",
     "diagnose",
     "most_served",
+    "place_fleet",
 ]

@@ -7,10 +7,10 @@ costs replicas that use it together. See docs/theory/topology.md.
 
 from __future__ import annotations
 
+from qmodel.topology.branching import StepTraffic, usual_traffic
 from qmodel.topology.experts import ExpertExchange, exchange_costs
 from qmodel.topology.graphs import link_costs, node_graph
-from qmodel.topology.placements import Placement, find_placement, place, share_links
-from qmodel.topology.search import StepTraffic, usual_traffic
+from qmodel.topology.placements import Placement, find_placement, nearest_layout, place, share_links
 from qmodel.topology.spread import parts_reached
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "exchange_costs",
     "find_placement",
     "link_costs",
+    "nearest_layout",
     "node_graph",
     "parts_reached",
     "place",

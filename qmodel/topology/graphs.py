@@ -6,12 +6,12 @@ from dataclasses import asdict
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from qmodel.topology.branching import search, usual_traffic
 from qmodel.topology.costing import placed_costs
 from qmodel.topology.placement import gpu_slots
 from qmodel.topology.routes import Routes
 from qmodel.topology.scale_out import wire_scale_out
 from qmodel.topology.scale_up import is_tree, island_gpus, wire_scale_up
-from qmodel.topology.search import search, usual_traffic
 from qmodel.topology.wiring import Wiring
 from qmodel.types.hardware import Fabric, Node, Topology
 from qmodel.types.layouts import Layout, LinkCosts

@@ -6,10 +6,10 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from qmodel.topology.branching import StepTraffic, search, usual_traffic
 from qmodel.topology.costing import placed_costs
 from qmodel.topology.reading import read_graph
 from qmodel.topology.routes import Routes
-from qmodel.topology.search import StepTraffic, search, usual_traffic
 from qmodel.topology.wiring import Wiring
 from qmodel.types.layouts import Layout, LinkCosts
 

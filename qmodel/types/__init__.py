@@ -2,6 +2,7 @@
 
 from qmodel.types.arrivals import Burst
 from qmodel.types.changes import Change, ChangeRow, PoolKey, Running, replicas_by_kind
+from qmodel.types.clusters import Cluster, Host
 from qmodel.types.constants import BandLevel, CalibratedConstants, ConstantsOverride, EngineConstants, GpuSpec
 from qmodel.types.demand import METRICS, Metric, RequestClass, Slo, Stream
 from qmodel.types.fleets import (
@@ -53,6 +54,7 @@ __all__ = [
     "Burst",
     "CalibratedConstants",
     "Cap",
+    "Cluster",
     "Collective",
     "Confidence",
     "ConstantsOverride",
@@ -66,6 +68,7 @@ __all__ = [
     "GpuLimits",
     "GpuSpec",
     "Holding",
+    "Host",
     "IntArray",
     "KvLink",
     "Law",
