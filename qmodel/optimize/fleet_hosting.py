@@ -158,7 +158,7 @@ def _place_type(
 
     Tensor-parallel groups alone say whether all fits, as a replica may be spread over any hosts.
     """
-    seconds = solver.time_limit_s / 4
+    seconds = solver.time_limit_s / 4  # of each program; at most four are solved
     largest = max((host.gpus for host in hosts), default=0)
     out = {pool.name: pool.replicas for pool in pools if pool.layout.tp * pool.layout.cp > largest}
     kept = [pool for pool in pools if pool.name not in out]
@@ -182,7 +182,30 @@ def _place_type(
             is_best = found.gap is not None and found.gap <= solver.mip_gap
             return replace(found, status="optimal") if is_best else found
     rows = _rows(_gathered(groups.read(packed.values), kept, hosts), pools, cluster, traffic)
+    wider = [_with_splits_of(demand, rows) for demand in demands]
+    scale = max(split.weight for demand in wider for split in demand.splits) or 1.0
+    least = host_program([_scaled(demand, scale) for demand in wider], hosts, may_leave_out=False)
+    solved = solve_integer(least.program, solver=solver.name, mip_gap=solver.mip_gap / 2, time_limit_s=seconds)
+    if solved.values is not None:
+        better = _rows(least.read(solved.values), pools, cluster, traffic)
+        rows = min(rows, better, key=lambda found: sum(row.traffic for row in found))
     return _placement("feasible", rows, _least_traffic(kept, demands), {})
+
+
+def _with_splits_of(demand: Demand, rows: Sequence[PlacedReplica]) -> Demand:
+    """The splits of a demand, and those that replicas of its pool have been found to take."""
+    known = {split.racks for split in demand.splits}
+    added: dict[tuple[tuple[int, ...], ...], Split] = {}
+    for row in rows:
+        if row.pool == demand.pool:
+            racks: dict[str, dict[str, int]] = {}
+            for share in row.shares:
+                held = racks.setdefault(share.rack, {})
+                held[share.host] = held.get(share.host, 0) + share.gpus // demand.unit_gpus
+            shape = tuple(sorted((tuple(sorted(held.values(), reverse=True)) for held in racks.values()), reverse=True))
+            if shape not in known:
+                added[shape] = Split(racks=shape, weight=row.traffic)
+    return replace(demand, splits=[*demand.splits, *added.values()])
 
 
 def _least_traffic(pools: Sequence[Pool], demands: Sequence[Demand]) -> float | None:
