@@ -165,7 +165,8 @@ INTRODUCTION = [
     "signed error (bias). Rows, sources and licences: `tests/data/perf/README.md`.",
     "",
     "Plans for recorded traffic against a replay of it: [accuracy-traces](accuracy-traces.md). Queueing models against",
-    "exact solutions and simulations: [accuracy-queues](accuracy-queues.md).",
+    "exact solutions and simulations: [accuracy-queues](accuracy-queues.md). Collectives and expert exchanges against",
+    "measurements: [accuracy-collectives](accuracy-collectives.md).",
     "",
 ]
 
