@@ -177,7 +177,7 @@ def share_links(placements: Sequence[Placement], graph: nx.Graph) -> tuple[LinkC
         ...     host.add_edge(name, "root", gbps=32.0, latency_us=1.0, medium="pcie", achievable=1.0)
         >>> first = find_placement(Layout(tp=2), host, free="ab")
         >>> second = find_placement(Layout(tp=2), host, free="cd")
-        >>> [costs.tp_all_reduce.bytes_per_s / 1e9 for costs in share_links([first, second], host)]
+        >>> [round(costs.tp_all_reduce.bytes_per_s / 1e9, 3) for costs in share_links([first, second], host)]
         [32.0, 32.0]
 
     Reference: docs/theory/topology.md.

@@ -115,7 +115,8 @@ class Collective:
         if self.small_bytes_per_s is None and self.large_latency_s is None:
             return small
         large_latency_s = self.latency_s if self.large_latency_s is None else self.large_latency_s
-        return np.minimum(small, large_latency_s + payload_bytes / self.bytes_per_s)
+        large = large_latency_s + payload_bytes / self.bytes_per_s
+        return np.minimum(small, large) if isinstance(payload_bytes, np.ndarray) else min(float(small), float(large))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
