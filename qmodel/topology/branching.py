@@ -62,7 +62,7 @@ class Found:
         ranks: GPU of each rank.
         costs: of its collectives.
         seconds: time of the traffic.
-        bound_s: no placement takes less.
+        bound_s: no grouping takes less; the order of ranks inside a group is that of a walk to the nearest.
         tried: partial placements looked at.
     """
 

@@ -30,7 +30,7 @@ class Placement:
         gpus: GPU of each rank, tensor-parallel ranks innermost, then context and data ranks, stages outermost.
         costs: of its collectives, all groups of a kind at once.
         seconds: time of the traffic that was made small.
-        bound_s: no placement takes less.
+        bound_s: no grouping takes less.
         tried: partial placements looked at.
     """
 
@@ -43,7 +43,7 @@ class Placement:
 
     @property
     def proven(self) -> bool:
-        """Whether no other placement is better."""
+        """Whether no other grouping is better, up to the order of ranks inside a group."""
         return self.bound_s >= self.seconds
 
     @property

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import combinations, permutations
 
 import networkx as nx
@@ -9,12 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from qmodel.topology import Placement, StepTraffic, find_placement, link_costs, node_graph, share_links, usual_traffic
+from qmodel.topology.branching import _Task
 from qmodel.topology.costing import placed_costs
 from qmodel.topology.placement import gpu_slots
 from qmodel.topology.reading import read_graph
 from qmodel.topology.routes import Routes
-from qmodel.types import Layout
-from tests.topology.shapes import H100, IB, L40S, MI300X, RTX_PRO, node, nvswitch
+from qmodel.types import Fabric, Layout, Topology
+from tests.topology.shapes import FAT_2, H100, IB, L40S, MI300X, RAIL, RTX_PRO, TCP, node, nvswitch
 
 
 def pairs_of(names: list[str], stages: int) -> list[tuple[str, ...]]:
@@ -132,6 +134,29 @@ def test_on_two_nodes_stages_take_a_node_each(layout: Layout) -> None:
     assert best.proven
     assert best.costs.stage_in_island
     assert (best.costs.stage_islands, best.costs.nodes) == (1, 2)
+
+
+@pytest.mark.parametrize("fabric, topology", [(IB, RAIL), (IB, FAT_2), (TCP, RAIL)])
+@pytest.mark.parametrize("layout", [Layout(tp=4, pp=2), Layout(tp=2, pp=2, dp=2, ep=4), Layout(dp=4, ep=4, pp=2)])
+def test_part_of_a_placement_never_costs_more_than_the_whole(
+    layout: Layout, fabric: Fabric, topology: Topology
+) -> None:
+    """What the bound rests on; and no order drawn at random beats what was found by more than the order of ranks can."""
+    generator = np.random.default_rng(7)
+    half_tree = replace(RTX_PRO, gpus_per_node=4)
+    for shape in (node("half-chassis", 4, nvswitch(450.0, gpus=4)), half_tree):
+        graph = node_graph(shape, fabric=fabric, topology=topology, nodes=2)
+        names = [name for name, kind in graph.nodes(data="kind") if kind == "gpu"]
+        task = _Task(layout, read_graph(graph), usual_traffic(layout), names, ())
+        best = find_placement(layout, graph, limit=3000)
+        assert best.proven
+        for _ in range(15):
+            ranks = tuple(generator.permutation(names)[: layout.gpus].tolist())
+            whole = task.bound_s(ranks, 0.0)
+            starts = [task.bound_s(ranks[:size], 0.0) for size in range(layout.tp, layout.gpus, layout.tp)]
+            assert whole is not None
+            assert all(start is not None and start <= whole * (1 + 1e-9) for start in starts)
+            assert best.seconds <= whole * 1.002
 
 
 def test_a_search_that_is_cut_short_still_has_a_valid_bound() -> None:
