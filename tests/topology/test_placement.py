@@ -141,7 +141,7 @@ def test_on_two_nodes_stages_take_a_node_each(layout: Layout) -> None:
 def test_part_of_a_placement_never_costs_more_than_the_whole(
     layout: Layout, fabric: Fabric, topology: Topology
 ) -> None:
-    """What the bound rests on; and no order drawn at random beats what was found by more than the order of ranks can."""
+    """What the bound rests on; and no placement drawn at random beats the one found by more than rank order can."""
     generator = np.random.default_rng(7)
     half_tree = replace(RTX_PRO, gpus_per_node=4)
     for shape in (node("half-chassis", 4, nvswitch(450.0, gpus=4)), half_tree):
