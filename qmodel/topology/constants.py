@@ -86,8 +86,9 @@ LARGE: Mapping[Operation, Protocol] = MappingProxyType(
 SEND_FRACTION = 0.63
 SEND_LAUNCH_US = 8.0
 SCALE_UP_HOP_US = 1.2
-# Starting and stepping on one generation over the others, by line rate of the NVSwitch port. Same fit.
-_GENERATION = MappingProxyType({450.0: 0.63})
+# Starting and stepping on Hopper over the other generations, by line rate of the NVSwitch port, GB/s. Same fit.
+_HOPPER_PORT_GBPS = (375.0, 675.0)  # halfway to the ports before and after it, 300 and 900
+_HOPPER_FACTOR = 0.63
 
 # A small step that crosses nodes costs two base latencies: a 2-node all-reduce over GPUDirect-TCPXO has a floor of
 # 123 us (a3-mega nccl-tests log), i.e. two steps of 51 us at 25 us base latency. The same log gives the other two:
@@ -178,7 +179,8 @@ MEDIA = (
 
 def scale_up_factor(gbps: float) -> float:
     """Time to start and to step on GPUs with an NVSwitch port of that line rate, over the others."""
-    return _GENERATION.get(gbps, 1.0)
+    low, high = _HOPPER_PORT_GBPS
+    return _HOPPER_FACTOR if low <= gbps < high else 1.0
 
 
 def medium_rank(medium: str) -> int:

@@ -59,6 +59,20 @@ def test_the_faster_of_the_two_lines_counts() -> None:
     assert large[-1] < small[-1]
 
 
+@pytest.mark.parametrize("shape", [H100, B200, MI300X, RTX_PRO])
+@pytest.mark.parametrize("factor", [1.01, 1.1])
+def test_slightly_faster_links_start_no_later_and_never_cost_more(shape: Node, factor: float) -> None:
+    domain = shape.domain
+    pair = domain.gbps_per_pair and domain.gbps_per_pair * factor
+    faster = replace(shape, domain=replace(domain, gbps_per_gpu=domain.gbps_per_gpu * factor, gbps_per_pair=pair))
+    for before, after in zip(
+        every(link_costs(Layout(tp=8), shape)), every(link_costs(Layout(tp=8), faster)), strict=True
+    ):
+        assert after.latency_s == before.latency_s
+        for payload in (0.0, 1e5, 1e9):
+            assert after.seconds(payload) <= before.seconds(payload)
+
+
 def test_all_gather_moves_all_but_the_own_part_of_the_gathered_buffer() -> None:
     cost = place(Layout(tp=8), star(8, gbps=100.0, latency_us=1.5)).stage_all_gather
     assert cost.seconds(8e9) - cost.latency_s == pytest.approx(7 / 8 * 8e9 / 100e9)
