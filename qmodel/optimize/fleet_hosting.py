@@ -24,6 +24,7 @@ __all__ = ["FleetPlacement", "HostShare", "PlacedReplica", "place_fleet"]
 _MORE_HOSTS = 3  # beyond the fewest, on the second try
 _FIT_GAP = 0.02  # of the GPUs of replicas left out; they only tell how much is missing
 _EXACT = 1e-9
+_TOO_SOON = "the time limit came before it was known whether all fits; raise time_limit_s"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +112,7 @@ def place_fleet(
     Returns:
         Hosts of every replica with the traffic and a bound; where the fleet does not fit, what fits, what is left out
         and the nearest change that would help. Replicas of more than six tensor-parallel groups are spread over at most
-        three hosts more than they need; the bound is for that.
+        one host more than they need, or three where that does not fit; the bound is for that.
 
     Raises:
         SolverUnavailableError: if the solver is not installed.
@@ -231,12 +232,12 @@ def _as_many(
     fitted = solve_integer(fit.program, solver=solver.name, mip_gap=_FIT_GAP, time_limit_s=solver.time_limit_s / 4)
     if fitted.values is None:
         out.update({pool.name: pool.replicas for pool in kept})
-        return _placement(status, (), None, out, _why(pools, hosts, out))
+        return _placement(status, (), None, out, _why(pools, hosts, out) if status == "infeasible" else _TOO_SOON)
     out.update(fit.left_out(fitted.values))
     rows = _rows(fit.read(fitted.values), pools, cluster, traffic)
     if not out:
         return _placement("feasible", rows, None, out)
-    return _placement(status, rows, None, out, _why(pools, hosts, out))
+    return _placement(status, rows, None, out, _why(pools, hosts, out) if status == "infeasible" else _TOO_SOON)
 
 
 def _groups_of(pool: Pool) -> Demand:

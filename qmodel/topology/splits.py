@@ -29,6 +29,11 @@ class ReplicaTraffic:
     handed_on: float
     exchanged: float
 
+    def __post_init__(self) -> None:
+        for name, value in (("handed_on", self.handed_on), ("exchanged", self.exchanged)):
+            if not 0.0 <= value < float("inf"):
+                raise ValueError(f"{name} must be at least 0 and finite (got {value})")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Split:

@@ -254,6 +254,11 @@ def test_hosts_without_sense_are_refused(wrong: object, reason: str) -> None:
         wrong()
 
 
+def test_traffic_without_sense_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"^exchanged must be at least 0 and finite \(got nan\)$"):
+        ReplicaTraffic(handed_on=1.0, exchanged=float("nan"))
+
+
 def test_traffic_of_an_unknown_pool_is_refused() -> None:
     cluster = Cluster.of_equal_hosts(1, gpu="h100-sxm", gpus=8, hosts_per_rack=1)
     with pytest.raises(ValueError, match=r"^traffic: no pool 'x' in the fleet; it has p0$"):
