@@ -5,8 +5,9 @@ from qmodel.optimize.fleet_hosting import FleetPlacement, HostShare, PlacedRepli
 from qmodel.optimize.infeasibility import diagnose
 from qmodel.optimize.limit_diagnosis import Diagnosis
 from qmodel.optimize.open_pools import OpenChoice
+from qmodel.optimize.programs import Program, ProgramBuilder
 from qmodel.optimize.served import Served, most_served
-from qmodel.optimize.solvers import SolverOptions, check_solver
+from qmodel.optimize.solvers import SolverOptions, check_solver, solved_point
 
 __all__ = [
     "Choice",
@@ -15,6 +16,8 @@ __all__ = [
     "HostShare",
     "OpenChoice",
     "PlacedReplica",
+    "Program",
+    "ProgramBuilder",
     "Served",
     "ShadowPrice",
     "SolverOptions",
@@ -22,5 +25,6 @@ __all__ = [
     "choose",
     "diagnose",
     "most_served",
+    "solved_point",
     "place_fleet",
 ]

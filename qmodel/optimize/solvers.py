@@ -15,7 +15,7 @@ from qmodel.errors import SolverUnavailableError
 from qmodel.optimize.programs import Program
 from qmodel.types import FloatArray
 
-__all__ = ["Solved", "SolverOptions", "check_solver", "solve_integer", "solve_relaxed"]
+__all__ = ["Solved", "SolverOptions", "check_solver", "solve_integer", "solve_relaxed", "solved_point"]
 
 Outcome = Literal["optimal", "infeasible", "time", "error"]
 _INSTALL = {
@@ -97,6 +97,11 @@ def solve_integer(program: Program, *, solver: str, mip_gap: float, time_limit_s
     except Exception as error:  # solvers raise anything; the cause is kept in words
         return Solved(values=None, objective=None, bound=-np.inf, outcome="error", words=str(error) or repr(error))
     return _read(program, problem, variables, answer, mip_gap)
+
+
+def solved_point(program: Program, options: SolverOptions) -> FloatArray | None:
+    """The point at a program's optimum, None where it was not found: for programs that are small and an extra."""
+    return solve_integer(program, solver=options.name, mip_gap=0.0, time_limit_s=options.time_limit_s).values
 
 
 def solve_relaxed(program: Program, *, solver: str) -> tuple[float, FloatArray] | None:

@@ -10,8 +10,9 @@ import numpy as np
 
 from qmodel.candidates import CandidateSet, ColumnSet, columns_for_model, enumerate_candidates, open_pools_of
 from qmodel.evaluation import Evaluation, evaluate_fleet
-from qmodel.optimize import Choice, Diagnosis, SolverOptions, check_solver, choose, diagnose
+from qmodel.optimize import Choice, Diagnosis, SolverOptions, check_solver, choose, diagnose, solved_point
 from qmodel.planning.assembly import assemble, grown_for, pools_of
+from qmodel.planning.load_split import evened
 from qmodel.planning.measured_pools import measured_alternatives, measured_pools_of
 from qmodel.planning.merging import merged
 from qmodel.planning.planned_pools import PlannedKind, PlannedMeasured, PlannedPool
@@ -161,6 +162,7 @@ def _planned(search: _Search, choice: Choice) -> Plan:
     measured = measured_pools_of(instance, choice.open_pools)
     predicted = pools_of(instance, choice.chosen, search.limits, measured)
     pools = merged([*predicted, *measured], search.candidates.candidates, search.limits)
+    pools = evened(pools, lambda program: solved_point(program, options))
     fleet = assemble(pools)
     result = evaluate_fleet(instance, fleet)
     change = search.limits.change
