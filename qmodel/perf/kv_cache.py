@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from qmodel.types.hardware import Model
 from qmodel.types.laws import FloatArray
 from qmodel.types.layouts import Layout
 
-__all__ = ["held_context", "kv_bytes_per_token", "window_share"]
+__all__ = ["held_context", "kv_bytes_per_token", "state_page_tokens", "window_share"]
 
 FP8_SCALE_GROUP = 128  # latent elements per 4-byte scale in the FP8 cache of sparse-attention MLA
 BYTES_PER_SCALE = 4.0
@@ -79,3 +81,40 @@ def held_context(model: Model, context_tokens: FloatArray | float) -> FloatArray
     context = np.asarray(context_tokens, dtype=float)
     share = window_share(model)
     return np.asarray((1.0 - share) * context + share * np.minimum(context, model.window_tokens))
+
+
+def state_page_tokens(
+    model: Model, layout: Layout, layer_token_bytes: float, block_tokens: int, stretched: bool, extra_layers: int = 0
+) -> tuple[int, float]:
+    """Tokens of one KV page, and pool tokens of one copy of a sequence's recurrent state.
+
+    Engines with one pool for both kinds of layer stretch the KV page until a layer's state fits in it, and then hold the
+    state of each group of linear layers, as many as there are attention layers, in a page of its own. Others keep the
+    state as it is: in tokens, its bytes over those of a token.
+
+    Args:
+        model: architecture; a model without linear layers has no state.
+        layout: heads of the state are split over ``tp * cp`` GPUs.
+        layer_token_bytes: KV bytes of a token in one attention layer on one GPU.
+        block_tokens: tokens of an unstretched page.
+        stretched: whether the engine has one pool for both.
+        extra_layers: attention layers of a draft model, which share the pool.
+
+    Example:
+        >>> from qmodel.catalog import load_catalog
+        >>> from qmodel.types import Layout
+        >>> model = load_catalog().model("qwen3.5-35b-a3b")
+        >>> layer_bytes = kv_bytes_per_token(model, Layout(), "fp8") / model.kv_layers
+        >>> state_page_tokens(model, Layout(), layer_bytes, 16, True)
+        (2096, 6288.0)
+
+    Reference: own construction from start-up logs, docs/theory/step-time.md, "KV cache".
+    """
+    if model.linear is None or layer_token_bytes <= 0:
+        return block_tokens, 0.0
+    attention_layers = model.kv_layers + extra_layers
+    layer_tokens = model.linear.bytes_per_layer / (layout.tp * layout.cp) / layer_token_bytes
+    if not stretched:
+        return block_tokens, model.linear.layers * layer_tokens / attention_layers
+    page = max(math.ceil(layer_tokens / block_tokens - 1e-9), 1) * block_tokens
+    return page, float(math.ceil(model.linear.layers / attention_layers) * page)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from qmodel.perf.kv_cache import kv_bytes_per_token, window_share
+from qmodel.perf.kv_cache import kv_bytes_per_token, state_page_tokens, window_share
 from qmodel.perf.lookup import engine_of, gpu_of, model_of
+from qmodel.perf.memory_changes import nearest_changes
+from qmodel.perf.memory_rules import MemoryRule, memory_rule
 from qmodel.perf.precision import kv_element_bytes, precision_of
 from qmodel.perf.weights import layer_share, weight_bytes_per_gpu
 from qmodel.types.hardware import Gpu, Model
@@ -15,13 +17,7 @@ from qmodel.units import GIB
 
 __all__ = ["MemoryPlan", "memory", "tokens_in_room"]
 
-# vLLM profiles its sampler with a full batch: bytes per sequence and vocabulary entry, one constant for all
-# start-up logs (0.6B to 120B models) of vLLM 0.11 on H100.
-SAMPLER_BYTES = 38.5
-CONTEXT_GIB = {"single": 0.15, "group": 0.6}  # CUDA context and communicators
-TRT_CONTEXT_GIB = {"single": 0.3, "group": 0.6}
-TRT_WORKSPACE_GIB = 3.0
-HIGH_UTILISATION = 0.95
+TIGHT_SHARE = 0.03  # of the usable memory: releases of one engine have differed by as much in what they take
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,49 +28,80 @@ class MemoryPlan:
         weights_gib: weights of the fullest pipeline stage.
         activation_gib: workspace the engine profiles or sets aside.
         other_gib: CUDA context and communicators.
+        graphs_gib: CUDA graphs; inside the engine's share of the GPU or beyond it, as the rule says.
         kv_room_gib: what is left for KV cache within the engine's share of the GPU; negative where
             nothing is.
+        margin_gib: room beyond one request of ``max_tokens``; negative where it does not fit.
         kv_bytes_per_token: KV bytes of one token on that GPU.
         kv_tokens: tokens of the whole replica's pool, whole pages, over all attention ranks.
         kv_slope: pool tokens that one more token of context takes (below 1 with windowed layers).
         kv_fixed_tokens: pool tokens a sequence takes whatever its context (windows, recurrent state).
         fits: whether the weights fit and one request of ``max_tokens`` has room.
+        tight: it fits with a margin below 3 % of the usable memory: an upgrade of the engine may break it.
         reason: why it does not fit, with the numbers; empty where it does.
-        change: changes that would each make it fit, nearest first; empty where it fits or none is known.
+        changes: changes that would each make it fit, nearest first; empty where it fits or none is known.
         max_context_tokens: longest single request an attention rank's pool holds.
         ranks: attention ranks, each with a pool of its own.
+        page_tokens: tokens of one KV page.
         window_share: share of the KV layers that stop growing at ``window_tokens``.
         window_tokens: attention window, 0 without.
         state_tokens: recurrent state per sequence, in pool tokens.
+        rule: engine and releases whose rule was applied.
     """
 
     weights_gib: float
     activation_gib: float
     other_gib: float
+    graphs_gib: float
     kv_room_gib: float
+    margin_gib: float
     kv_bytes_per_token: float
     kv_tokens: float
     kv_slope: float
     kv_fixed_tokens: float
     fits: bool
+    tight: bool
     reason: str
-    change: str
+    changes: tuple[str, ...]
     max_context_tokens: int
     ranks: int
+    page_tokens: int
     window_share: float
     window_tokens: int
     state_tokens: float
+    rule: str
 
-    def concurrency(self, tokens: float) -> int:
-        """Sequences of ``tokens`` context each that the pool holds at once.
+    @property
+    def change(self) -> str:
+        """The changes in one phrase, empty where there are none."""
+        return " or ".join(self.changes)
+
+    def concurrency(self, tokens: float, chunk_tokens: float = 0.0) -> int:
+        """Sequences of ``tokens`` context each that the pool holds at once, in whole pages.
+
+        Args:
+            tokens: context of each sequence, prompt and output.
+            chunk_tokens: prompt tokens in flight that windowed layers hold beside their window; vLLM's start-up line
+                takes ``max_batched_tokens``, decoding sequences hold none.
 
         Raises:
             ValueError: if ``tokens`` is not positive.
         """
         if not tokens > 0:
             raise ValueError(f"tokens: must be greater than 0 (got {tokens:g})")
-        grown = (1.0 - self.window_share) * tokens + self.window_share * min(tokens, self.window_tokens)
-        return self.ranks * int(self.kv_tokens / self.ranks / (grown + self.state_tokens) + 1e-9)
+        return self.ranks * int(self.kv_tokens / self.ranks / self.held_tokens(tokens, chunk_tokens) + 1e-9)
+
+    def held_tokens(self, tokens: float, chunk_tokens: float = 0.0) -> float:
+        """Pool tokens that one sequence of ``tokens`` context holds, in whole pages."""
+        windowed = min(tokens, self.window_tokens + chunk_tokens)
+        return (
+            (1.0 - self.window_share) * self._whole_pages(tokens)
+            + self.window_share * self._whole_pages(windowed)
+            + self.state_tokens
+        )
+
+    def _whole_pages(self, tokens: float) -> float:
+        return math.ceil(tokens / self.page_tokens - 1e-9) * float(self.page_tokens)
 
 
 def memory(
@@ -94,11 +121,11 @@ def memory(
         model: record or catalog name.
         gpu: record or catalog name; ``usable_gib`` is what the engine sees.
         layout: how the replica is spread.
-        engine: record, catalog name, or None for vLLM defaults; its name decides the room rule.
+        engine: record, catalog name, or None for vLLM defaults; its name and version decide the room rule.
         precision: ``auto`` or None for the checkpoint's own type.
         max_tokens: longest request, prompt and output, that must fit; None: one page.
         context_tokens: typical context, around which windowed layers are linearised; default ``max_tokens``.
-        extra_kv_layers: KV layers of a draft model.
+        extra_kv_layers: KV layers of a draft model with the same KV shape.
 
     Raises:
         ValueError: for an unknown precision, or limits that are not positive.
@@ -106,9 +133,10 @@ def memory(
     Example:
         >>> import qmodel.perf as perf
         >>> from qmodel.types import Engine, Layout
-        >>> plan = perf.memory("qwen3-32b", "h100-sxm", Layout(), Engine(max_num_seqs=1024), max_tokens=32000)
-        >>> plan.fits, plan.reason.split(":")[0]
-        (False, 'memory')
+        >>> settings = Engine(version="0.11.0", max_num_seqs=1024)
+        >>> plan = perf.memory("qwen3-32b", "h100-sxm", Layout(), settings, max_tokens=32000)
+        >>> plan.fits, plan.reason.split(":")[0], plan.changes[1]
+        (False, 'memory', 'gpu_memory_utilization 0.95')
 
     Reference: docs/theory/step-time.md, "Memory".
     """
@@ -117,18 +145,33 @@ def memory(
     for name, value in (("max_tokens", max_tokens), ("context_tokens", context_tokens)):
         if value is not None and not value > 0:
             raise ValueError(f"{name}: must be greater than 0 (got {value:g})")
-    request = _Request(
-        model=architecture,
-        gpu=accelerator,
-        layout=layout,
-        engine=settings,
-        precision=precision,
-        max_tokens=max_tokens,
-        context_tokens=context_tokens,
-        extra_kv_layers=extra_kv_layers,
+
+    def lay_out(wanted: Layout, with_engine: Engine, weights: str | None) -> MemoryPlan:
+        request = _Request(
+            model=architecture,
+            gpu=accelerator,
+            layout=wanted,
+            engine=with_engine,
+            precision=weights,
+            max_tokens=max_tokens,
+            context_tokens=context_tokens,
+            extra_kv_layers=extra_kv_layers,
+        )
+        return _lay_out(request, memory_rule(with_engine))
+
+    plan = lay_out(layout, settings, precision)
+    if plan.fits:
+        return plan
+    shorter = (f"requests of at most {plan.max_context_tokens:,} tokens",) if plan.max_context_tokens > 0 else ()
+    others = nearest_changes(
+        architecture,
+        accelerator,
+        layout,
+        settings,
+        precision,
+        fits=lambda *ask: lay_out(*ask).fits,
     )
-    plan = _lay_out(request)
-    return plan if plan.fits else replace(plan, change=_changes(request, plan))
+    return replace(plan, changes=shorter + others)
 
 
 def tokens_in_room(room_bytes: float, bytes_per_token: float, block_tokens: int = 16) -> int:
@@ -155,59 +198,95 @@ class _Request:
     extra_kv_layers: int
 
 
-def _lay_out(ask: _Request) -> MemoryPlan:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Shares:
+    """GiB of one GPU by use."""
+
+    weights: float
+    workspace: float
+    context: float
+    graphs: float
+    graphs_short: float  # of the memory beyond the engine's share, by which graphs do not find room
+    room: float
+
+
+def _lay_out(ask: _Request, rule: MemoryRule) -> MemoryPlan:
     model, layout, engine = ask.model, ask.layout, ask.engine
-    weights_gib = weight_bytes_per_gpu(model, layout, precision_of(model, ask.gpu, ask.precision)) / GIB
-    activation_gib, other_gib, room_gib = _room(ask, weights_gib)
+    shares = _shares(ask, rule)
     kv_dtype = "fp8" if kv_element_bytes(model, engine, ask.precision) == 1.0 else "bf16"
     whole_stack = kv_bytes_per_token(model, layout, kv_dtype, ask.extra_kv_layers)
     bytes_per_token = whole_stack * layer_share(model, layout.pp)
-    rank_tokens = tokens_in_room(room_gib * GIB, bytes_per_token, engine.block_tokens)
-    share, state_tokens = window_share(model), _state_tokens(model, layout, whole_stack)
+    page_tokens, state_tokens = engine.block_tokens, 0.0
+    if model.linear is not None:
+        page_tokens, state_tokens = state_page_tokens(
+            model,
+            layout,
+            whole_stack / (model.kv_layers + ask.extra_kv_layers),
+            engine.block_tokens,
+            rule.stretches_pages,
+            ask.extra_kv_layers,
+        )
+        state_tokens *= rule.state_blocks
+    rank_tokens = tokens_in_room(shares.room * GIB, bytes_per_token, page_tokens)
+    share = window_share(model)
     reference = ask.context_tokens or ask.max_tokens or math.inf
     windowed = share > 0 and reference > model.window_tokens
     longest = _longest_context(rank_tokens - state_tokens, share, model.window_tokens)
-    fits = longest >= (ask.max_tokens or 1.0)
+    needed = (1.0 - share) * (ask.max_tokens or 1.0) + share * min(ask.max_tokens or 1.0, model.window_tokens)
+    margin_gib = shares.room - (needed + state_tokens) * bytes_per_token / GIB
+    enough = longest >= (ask.max_tokens or 1.0)
+    fits = enough and shares.graphs_short <= 0
     return MemoryPlan(
-        weights_gib=weights_gib,
-        activation_gib=activation_gib,
-        other_gib=other_gib,
-        kv_room_gib=room_gib,
+        weights_gib=shares.weights,
+        activation_gib=shares.workspace,
+        other_gib=shares.context,
+        graphs_gib=shares.graphs,
+        kv_room_gib=shares.room,
+        margin_gib=margin_gib,
         kv_bytes_per_token=bytes_per_token,
         kv_tokens=float(rank_tokens * layout.dp),
         kv_slope=1.0 - share if windowed else 1.0,
         kv_fixed_tokens=(share * model.window_tokens if windowed else 0.0) + state_tokens,
         fits=fits,
-        reason="" if fits else _reason(ask, weights_gib, activation_gib + other_gib, room_gib, longest),
-        change="",
+        tight=fits and margin_gib < TIGHT_SHARE * ask.gpu.usable_gib,
+        reason="" if fits else _graphs_reason(ask, shares) if enough else _reason(ask, shares, longest),
+        changes=(),
         max_context_tokens=longest,
         ranks=layout.dp,
+        page_tokens=page_tokens,
         window_share=share,
         window_tokens=model.window_tokens,
         state_tokens=state_tokens,
+        rule=rule.label,
     )
 
 
-def _room(ask: _Request, weights_gib: float) -> tuple[float, float, float]:
-    """Workspace, context and KV room in GiB, by the rule of the engine."""
-    usable, engine = ask.gpu.usable_gib, ask.engine
-    size = "single" if ask.layout.gpus == 1 else "group"
-    if engine.name == "tensorrt-llm":
-        free = usable - weights_gib - TRT_CONTEXT_GIB[size] - TRT_WORKSPACE_GIB
-        return TRT_WORKSPACE_GIB, TRT_CONTEXT_GIB[size], engine.gpu_memory_utilization * free
-    budget = engine.gpu_memory_utilization * usable - weights_gib - CONTEXT_GIB[size]
-    if engine.name == "sglang":
-        # The static fraction covers weights and KV alone; activations live in the rest of the GPU.
-        return (1.0 - engine.gpu_memory_utilization) * usable, CONTEXT_GIB[size], budget
-    sampler_gib = SAMPLER_BYTES * engine.max_num_seqs * ask.model.vocab / GIB
-    return sampler_gib, CONTEXT_GIB[size], budget - sampler_gib
-
-
-def _state_tokens(model: Model, layout: Layout, whole_stack_bytes: float) -> float:
-    """Recurrent state of linear layers, per sequence, in tokens of KV."""
-    if model.linear is None or whole_stack_bytes <= 0:
-        return 0.0
-    return model.linear.layers * model.linear.bytes_per_layer / (layout.tp * layout.cp) / whole_stack_bytes
+def _shares(ask: _Request, rule: MemoryRule) -> _Shares:
+    """The GPU's memory by use, as the engine's rule has it."""
+    usable, engine, model = ask.gpu.usable_gib, ask.engine, ask.model
+    precision = precision_of(model, ask.gpu, ask.precision)
+    weights = weight_bytes_per_gpu(model, ask.layout, precision, engine.redundant_experts) / GIB
+    group = 0 if ask.layout.gpus == 1 else 1
+    context, graphs = rule.context_gib[group], rule.graphs_gib[group]
+    used = engine.gpu_memory_utilization
+    if rule.fraction_of == "free":
+        room = used * (usable - weights - context - rule.workspace_gib)
+        return _Shares(
+            weights=weights, workspace=rule.workspace_gib, context=context, graphs=graphs, graphs_short=0.0, room=room
+        )
+    beyond = (1.0 - used) * usable
+    sampler = rule.sampler_bytes_on(ask.gpu.architecture) * engine.max_num_seqs * model.vocab / GIB
+    workspace = beyond if rule.activations_outside else rule.workspace_gib + sampler
+    inside = weights + context + (0.0 if rule.activations_outside else workspace)
+    inside += graphs if rule.graphs_counted else 0.0
+    return _Shares(
+        weights=weights,
+        workspace=workspace,
+        context=context,
+        graphs=graphs,
+        graphs_short=0.0 if rule.graphs_counted else graphs - beyond,
+        room=used * usable - inside,
+    )
 
 
 def _longest_context(tokens: float, share: float, window: int) -> int:
@@ -218,47 +297,26 @@ def _longest_context(tokens: float, share: float, window: int) -> int:
     return int((tokens - share * window) / (1.0 - share)) if share < 1 else int(tokens)
 
 
-def _reason(ask: _Request, weights_gib: float, overhead_gib: float, room_gib: float, longest: int) -> str:
-    name = f"{ask.model.name} as {ask.layout} on {ask.gpu.name}"
-    if room_gib <= 0 or ask.max_tokens is None:
+def _name(ask: _Request) -> str:
+    return f"{ask.model.name} as {ask.layout} on {ask.gpu.name}"
+
+
+def _reason(ask: _Request, shares: _Shares, longest: int) -> str:
+    if shares.room <= 0 or ask.max_tokens is None:
         return (
-            f"memory: {name} leaves {room_gib:.2f} GiB for KV cache: {weights_gib:.2f} GiB weights and "
-            f"{overhead_gib:.2f} GiB workspace of {ask.gpu.usable_gib:.2f} GiB at "
+            f"memory: {_name(ask)} leaves {shares.room:.2f} GiB for KV cache: {shares.weights:.2f} GiB weights and "
+            f"{shares.workspace + shares.context + shares.graphs:.2f} GiB workspace of {ask.gpu.usable_gib:.2f} GiB at "
             f"{ask.engine.gpu_memory_utilization:.0%}"
         )
     return (
-        f"memory: {name} holds one request of at most {longest:,} tokens in {room_gib:.2f} GiB of KV room, "
+        f"memory: {_name(ask)} holds one request of at most {longest:,} tokens in {shares.room:.2f} GiB of KV room, "
         f"{ask.max_tokens:,.0f} are asked"
     )
 
 
-def _changes(ask: _Request, plan: MemoryPlan) -> str:
-    """Each single change that makes the request fit, nearest first."""
-    options = []
-    if plan.max_context_tokens > 0:
-        options.append(f"requests of at most {plan.max_context_tokens:,} tokens")
-    for text, changed in _alternatives(ask):
-        if _lay_out(changed).fits:
-            options.append(text)
-    return " or ".join(options)
-
-
-def _alternatives(ask: _Request) -> list[tuple[str, _Request]]:
-    layout, engine = ask.layout, ask.engine
-    found: list[tuple[str, _Request]] = []
-    if engine.gpu_memory_utilization < HIGH_UTILISATION and engine.name != "tensorrt-llm":
-        higher = replace(engine, gpu_memory_utilization=HIGH_UTILISATION)
-        found.append((f"gpu_memory_utilization {HIGH_UTILISATION:g}", replace(ask, engine=higher)))
-    if kv_element_bytes(ask.model, engine, ask.precision) > 1.0:
-        found.append(("kv_dtype fp8", replace(ask, engine=replace(engine, kv_dtype="fp8"))))
-    if layout.dp > 1:
-        wider = replace(layout, dp=2 * layout.dp, ep=2 * layout.ep if layout.ep > 1 else 1)
-        found.append((f"dp {wider.dp}", replace(ask, layout=wider)))
-        return found
-    tp = layout.tp
-    while (tp := 2 * tp) <= ask.model.heads and ask.model.heads % tp == 0:
-        wider = replace(layout, tp=tp, ep=tp if layout.ep > 1 else 1)
-        if _lay_out(replace(ask, layout=wider)).fits:
-            found.append((f"tp {tp}", replace(ask, layout=wider)))
-            break
-    return found
+def _graphs_reason(ask: _Request, shares: _Shares) -> str:
+    left = (1.0 - ask.engine.gpu_memory_utilization) * ask.gpu.usable_gib
+    return (
+        f"memory: {_name(ask)} needs {shares.graphs:.2f} GiB for CUDA graphs beyond gpu_memory_utilization "
+        f"{ask.engine.gpu_memory_utilization:g}, which leaves {left:.2f} GiB; raising it cannot help"
+    )

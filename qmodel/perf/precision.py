@@ -15,10 +15,6 @@ BYTES_NVFP4 = 4.5 / 8  # 4 bit and one FP8 scale per 16 weights
 BYTES_INT4 = 4.25 / 8  # 4 bit and one 8-bit scale per 32 weights
 PRECISION_NAMES = ("auto", "bf16", "fp8", "fp4", "w4")
 
-# MXFP4 kernels on GPUs without FP4 units pad the expert matrices; start-up logs on H100 are 6 % (120B)
-# and 11 % (20B) above the plain sum.
-MXFP4_PADDING = 1.06
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Precision:
@@ -30,7 +26,7 @@ class Precision:
         attention_bytes: per attention weight.
         dense_bytes: per weight of dense layers and shared experts.
         expert_bytes: per routed-expert weight as it is read.
-        expert_padding: stored over read bytes of routed experts.
+        padded_experts: whether kernels store the expert matrices padded.
         attention_flops: dense peak of the attention GEMMs, FLOP/s.
         ffn_flops: dense peak of the feed-forward GEMMs, FLOP/s.
         bf16_flops: dense 16-bit peak, FLOP/s.
@@ -40,7 +36,7 @@ class Precision:
     attention_bytes: float
     dense_bytes: float
     expert_bytes: float
-    expert_padding: float
+    padded_experts: bool
     attention_flops: float
     ffn_flops: float
     bf16_flops: float
@@ -110,13 +106,13 @@ def precision_of(model: Model, gpu: Gpu, precision: str | None = None) -> Precis
     four_bit_moe = family in ("fp4", "w4") and model.moe is not None
     int4_experts_only = four_bit_moe and model.native_dtype.startswith("int4")
     ffn_flops = _peak(gpu, family, bf16_flops)
-    padded = family == "w4" and model.native_dtype.startswith("mxfp4")
     return Precision(
         family=family,
         attention_bytes=BYTES_16_BIT if four_bit_moe else ffn_bytes,
         dense_bytes=BYTES_16_BIT if int4_experts_only else ffn_bytes,
         expert_bytes=ffn_bytes,
-        expert_padding=MXFP4_PADDING if padded else 1.0,
+        # The kernels that unpack MXFP4 where there are no FP4 units.
+        padded_experts=family == "w4" and model.native_dtype.startswith("mxfp4"),
         attention_flops=bf16_flops if four_bit_moe else ffn_flops,
         ffn_flops=ffn_flops,
         bf16_flops=bf16_flops,
@@ -141,6 +137,11 @@ def has_fp4_units(gpu: Gpu) -> bool:
     """Whether FP4 GEMMs run faster than FP8 ones."""
     slower = max(gpu.dense_tflops.get("fp8", 0.0), gpu.dense_tflops.get("bf16", 0.0))
     return gpu.dense_tflops.get("fp4", 0.0) > slower
+
+
+def has_fp8_units(gpu: Gpu) -> bool:
+    """Whether FP8 GEMMs run faster than 16-bit ones."""
+    return gpu.dense_tflops.get("fp8", 0.0) > gpu.dense_tflops.get("bf16", 0.0)
 
 
 def _own_family(model: Model) -> WeightFamily:

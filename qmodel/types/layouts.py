@@ -161,6 +161,7 @@ class Engine:
         kv_dtype: ``auto``, ``bf16`` or ``fp8``.
         block_tokens: tokens of one KV page.
         router: how requests are spread over replicas.
+        redundant_experts: copies of routed experts that each mixture layer holds beside the experts, over one stage.
     """
 
     name: str = "vllm"
@@ -175,3 +176,4 @@ class Engine:
     kv_dtype: Literal["auto", "bf16", "fp8"] = "auto"
     block_tokens: int = 16
     router: Router = "jsq"
+    redundant_experts: int = 0

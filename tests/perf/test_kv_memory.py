@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,10 @@ REFUSED = [name for name, row in ROWS.items() if row["kind"] == "refusal"]
 DRAFT_LAYERS = {"KVD02": 1}  # the draft model's layer shares the pool
 CONTEXT_PARALLEL = {"KVD27": 8}  # engine flag: tensor parallel 8, decode context parallel 8
 WHOLE_KV_PER_RANK = ("KVD24", "KVD25")  # attention data parallel
+QWEN2_7B = dense_model(
+    layers=28, hidden=3584, heads=28, kv_heads=4, ffn_width=18944, vocab=152064
+)  # Qwen/Qwen2-7B-Instruct config.json
+A100_LOGS = ("KVD12", "KVD13", "KVD14", "KVD15", "KVD34")  # engine defaults there: 256 sequences
 QWEN3_600M = dense_model(
     layers=28, hidden=1024, heads=16, kv_heads=8, ffn_width=3072, vocab=151936, tied=True
 )  # Qwen/Qwen3-0.6B config.json
@@ -47,7 +52,9 @@ def _layout(name: str) -> Layout:
 
 def _plan(name: str) -> MemoryPlan:
     row = ROWS[name]
-    engine = Engine(max_num_seqs=1024, gpu_memory_utilization=float(row["gpu_memory_utilization"]))
+    engine = Engine(
+        version="0.11.0", max_num_seqs=1024, gpu_memory_utilization=float(row["gpu_memory_utilization"])
+    )
     precision = "fp8" if row["quant"] == "fp8" else "auto"
     return memory(
         _model(row), "h100-sxm", _layout(name), engine, precision=precision, max_tokens=float(row["max_model_len"])
@@ -70,7 +77,47 @@ def test_tokens_in_the_logged_room_match_the_log(name: str) -> None:
 @pytest.mark.parametrize("name", ROOM)
 def test_room_from_defaults_matches_the_log(name: str) -> None:
     logged = float(ROWS[name]["kv_cache_gib_per_gpu"])
-    assert abs(_plan(name).kv_room_gib - logged) <= max(1.0, 0.1 * logged)
+    assert abs(_plan(name).kv_room_gib - logged) <= 0.3
+
+
+@pytest.mark.parametrize("name", A100_LOGS)
+def test_room_of_an_older_gpu_matches_the_log(name: str) -> None:
+    row = ROWS[name]
+    model = QWEN2_7B if row["model"].startswith("Qwen2") else load_catalog().model("gpt-oss-120b")
+    engine = Engine(version="0.10.1.1", max_num_seqs=256, gpu_memory_utilization=float(row["gpu_memory_utilization"]))
+    plan = memory(model, "a100-80-sxm", _layout(name), engine)
+    assert plan.weights_gib == pytest.approx(float(row["model_loading_gib_per_gpu"]), rel=0.03)
+    assert abs(plan.kv_room_gib - float(row["kv_cache_gib_per_gpu"])) <= 0.35
+
+
+@pytest.mark.parametrize(
+    ("name", "model", "tp", "draft_layers", "tolerance"),
+    [
+        ("KVD37", "qwen3.5-27b", 2, 1, 0.10),  # the draft head's own states are not stated: 8.8 % high
+        ("KVD38", "qwen3.5-35b-a3b", 1, 0, 1e-4),
+        ("KVD39", "qwen3.5-35b-a3b", 1, 0, 1e-4),
+    ],
+)
+def test_hybrids_hold_as_many_requests_as_the_log_says(
+    name: str, model: str, tp: int, draft_layers: int, tolerance: float
+) -> None:
+    row = ROWS[name]
+    logged = float(row["kv_cache_gib_per_gpu"])
+    engine = Engine(version="0.24.0", kv_dtype="fp8")
+    longest = float(row["max_model_len"])
+    plan = memory(model, "h200-sxm", Layout(tp=tp), engine, extra_kv_layers=draft_layers)
+    pool = tokens_in_room(logged * GIB, plan.kv_bytes_per_token, plan.page_tokens)
+    # These engines print concurrency times the longest request, not a quotient of bytes.
+    printed = pool / plan.held_tokens(longest) * longest
+    assert printed == pytest.approx(float(row["kv_cache_tokens"]), rel=tolerance)
+
+
+def test_windowed_layers_hold_a_chunk_in_the_start_up_line() -> None:
+    row = ROWS["KVD34"]
+    plan = memory("gpt-oss-120b", "a100-80-sxm", Layout(tp=4), Engine(version="0.10.1.1", max_num_seqs=256))
+    pool = replace(plan, kv_tokens=float(row["kv_cache_tokens"]))
+    assert pool.concurrency(16384, chunk_tokens=2048) == pytest.approx(float(row["max_concurrency"]), abs=1.0)
+    assert pool.concurrency(16384) > 310  # decoding sequences keep the window alone
 
 
 @pytest.mark.parametrize("name", ROOM)

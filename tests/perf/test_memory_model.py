@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from qmodel.catalog import load_catalog
 from qmodel.perf import memory, tokens_in_room
+from qmodel.perf.memory_rules import memory_rule
 from qmodel.perf.precision import precision_of
 from qmodel.perf.weights import shard_weights, weight_bytes_per_gpu
 from qmodel.types import Engine, Gpu, Layout, Model
@@ -73,7 +74,11 @@ def test_recurrent_state_is_held_per_sequence(h200: Gpu) -> None:
     hybrid = load_catalog().model("qwen3-next-80b-a3b-thinking")
     plan = memory(hybrid, h200, Layout(tp=2), ENGINE)
     assert plan.kv_fixed_tokens > 100
-    assert plan.concurrency(1000) == int(plan.kv_tokens / (1000 + plan.kv_fixed_tokens))
+    held = -(-1000 // plan.page_tokens) * plan.page_tokens + plan.kv_fixed_tokens
+    assert plan.concurrency(1000) == int(plan.kv_tokens / held)
+    other = memory(hybrid, h200, Layout(tp=2), replace(ENGINE, name="sglang", block_tokens=1))
+    assert other.page_tokens == 1  # a pool of its own for states: pages stay as they are
+    assert other.state_tokens < plan.state_tokens
 
 
 def test_concurrency_counts_requests_by_what_they_hold(llama_8b: Model, h100: Gpu) -> None:
@@ -97,11 +102,82 @@ def test_each_engine_has_its_own_room_rule(engine: str, h100: Gpu) -> None:
     plan = memory(model, h100, Layout(), asked)
     usable, weights = h100.usable_gib, plan.weights_gib
     rule = {
-        "vllm": 0.9 * usable - weights - 0.15 - 38.5 * 1024 * model.vocab / 2**30,
+        "vllm": 0.9 * usable - weights - 0.15 - 0.5 - 38.5 * 1024 * model.vocab / 2**30,
         "sglang": 0.93 * usable - weights - 0.15,
         "tensorrt-llm": 0.9 * (usable - weights - 0.3 - 3.0),
     }[engine]
     assert plan.kv_room_gib == pytest.approx(rule)
+
+
+def test_an_older_release_leaves_graphs_outside_the_utilisation(h100: Gpu) -> None:
+    old = replace(ENGINE, version="0.11.2")
+    new = replace(ENGINE, version="0.14.1")
+    plans = [memory("qwen3-8b", h100, Layout(), engine) for engine in (old, new)]
+    assert plans[0].kv_room_gib - plans[1].kv_room_gib == pytest.approx(0.5)
+    assert [plan.rule for plan in plans] == ["vllm 0.8 to 0.11", "vllm 0.12 to 0.33"]
+    full = memory("qwen3-8b", h100, Layout(), replace(old, gpu_memory_utilization=1.0))
+    assert not full.fits
+    assert "CUDA graphs" in full.reason and "raising it cannot help" in full.reason
+
+
+def test_an_unknown_engine_or_release_takes_the_newest_rule_there_is() -> None:
+    rules = [
+        memory_rule(Engine(name=name, version=version)).label
+        for name, version in (("vllm", "9.9"), ("vllm", "nightly"), ("other", "1.0"), ("sglang", "0.5.23"))
+    ]
+    assert rules == ["vllm 0.12 to 0.33", "vllm 0.12 to 0.33", "vllm 0.12 to 0.33", "sglang 0.4 to 0.5"]
+    assert memory_rule(Engine(version="0.6.6")).versions == "0.8 to 0.11"
+    assert memory_rule(Engine(version="0.8 to 0.11")).versions == "0.8 to 0.11"
+
+
+def test_a_margin_below_three_per_cent_is_tight(gpt_oss: Model, h100: Gpu) -> None:
+    engine = Engine(version="0.11.2", max_num_seqs=1024, gpu_memory_utilization=0.95)
+    plan = memory(gpt_oss, h100, Layout(), engine, max_tokens=60000)
+    assert plan.fits and plan.tight
+    assert 0 <= plan.margin_gib < 0.03 * h100.usable_gib
+    assert not memory(gpt_oss, h100, Layout(tp=2), engine, max_tokens=60000).tight
+
+
+def test_every_change_that_is_named_makes_it_fit(h100: Gpu) -> None:
+    engine = Engine(version="0.11.0", max_num_seqs=1024)
+    ask = {"max_tokens": 32000.0}
+    plan = memory("qwen3-32b", h100, Layout(), engine, **ask)
+    assert plan.changes[1:] == (
+        "gpu_memory_utilization 0.95",
+        "max_num_seqs 256",
+        "kv_dtype fp8",
+        "precision fp8",
+        "tp 2",
+        "pp 2",
+    )
+    assert memory("qwen3-32b", h100, Layout(), engine, max_tokens=float(plan.max_context_tokens)).fits
+    changed = [
+        (Layout(), replace(engine, gpu_memory_utilization=0.95), None),
+        (Layout(), replace(engine, max_num_seqs=256), None),
+        (Layout(), replace(engine, kv_dtype="fp8"), None),
+        (Layout(), engine, "fp8"),
+        (Layout(tp=2), engine, None),
+        (Layout(pp=2), engine, None),
+    ]
+    assert all(memory("qwen3-32b", h100, to, using, precision=kind, **ask).fits for to, using, kind in changed)
+    less = replace(engine, gpu_memory_utilization=0.94)
+    assert not memory("qwen3-32b", h100, Layout(), less, **ask).fits  # the smallest step that does
+
+
+def test_two_changes_are_named_where_no_single_one_fits(h100: Gpu) -> None:
+    small = replace(h100, usable_gib=3.4)
+    engine = Engine(max_num_seqs=64)
+    plan = memory("qwen2.5-32b", small, Layout(tp=8), engine)  # 40 heads: no wider tensor parallelism
+    assert plan.changes == ("precision fp8 with pp 4",)
+    assert memory("qwen2.5-32b", small, Layout(tp=8, pp=4), engine, precision="fp8").fits
+
+
+def test_redundant_experts_are_weights(r1: Model, h200: Gpu) -> None:
+    plain = memory(r1, h200, Layout(dp=8, ep=8), ENGINE)
+    copies = memory(r1, h200, Layout(dp=8, ep=8), replace(ENGINE, redundant_experts=32))
+    expert_gib = shard_weights(r1, Layout(dp=8, ep=8)).expert / 2**30  # one byte each
+    assert copies.weights_gib - plain.weights_gib == pytest.approx(32 * expert_gib)
+    assert copies.kv_tokens < plain.kv_tokens
 
 
 @given(room=st.floats(0, 1e12), per_token=st.floats(1e3, 1e6), block=st.sampled_from([1, 16, 64, 128]))
