@@ -57,6 +57,43 @@ def test_what_the_catalog_does_not_have_is_bad_input(qm: Command, words: list[st
     assert message in run.err
 
 
+def test_what_of_a_model_fits_on_a_gpu_is_shown_by_layout(qm: Command) -> None:
+    words = ("catalog", "models", "qwen3-32b", "--on", "h100-sxm", "--engine-version", "0.11")
+    run = qm(*words, "--max-tokens", "32000", "--format", "json")
+    answer = json.loads(run.out)
+    rows = {row["layout"]: row for row in answer["layouts"]}
+    assert (answer["usable_gib"], answer["max_tokens"]) == (79.18, 32000)
+    assert rows["tp1"]["fits"] == "no"
+    assert "gpu_memory_utilization 0.95" in rows["tp1"]["change"]
+    assert rows["tp2"]["fits"] == "yes"
+    assert rows["tp2"]["concurrency"] == rows["tp2"]["kv_tokens"] // 32000
+    page = qm(*words, "--max-tokens", "32000")
+    assert page.code == 0
+    assert "tp1: qwen3-32b as tp1 on h100-sxm holds one request of at most 18,464 tokens" in page.out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            ["gpus", "h100-sxm", "--on", "h100-sxm"],
+            "--on: asks what of a model fits on a GPU; write qmodel catalog mod",
+        ),
+        (["models", "qwen3-32b", "--max-tokens", "9"], "--max-tokens: asks what of a model fits on a GPU"),
+        (["models", "qwen3-32b", "--on", "h10"], "no gpu 'h10' in the catalog; nearest: "),
+        (["models", "qwen3-32b", "--on", "h100-sxm", "--precision", "int3"], "--precision: unknown 'int3'"),
+        (
+            ["models", "llama-3.1-8b", "--on", "h100-sxm", "--max-tokens", "999999"],
+            "--max-tokens: llama-3.1-8b has a context of 131,072 tokens (got 999,999); at most 131072",
+        ),
+    ],
+)
+def test_a_question_about_memory_that_has_no_answer_is_bad_input(qm: Command, words: list[str], message: str) -> None:
+    run = qm("catalog", *words)
+    assert (run.code, run.out) == (2, "")
+    assert message in run.err
+
+
 @pytest.mark.parametrize(("words", "key"), [([], "classes"), (["scenario"], "classes"), (["fleet"], "pools")])
 def test_schemas_are_json(qm: Command, words: list[str], key: str) -> None:
     run = qm("schema", *words)

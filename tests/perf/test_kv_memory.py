@@ -52,9 +52,7 @@ def _layout(name: str) -> Layout:
 
 def _plan(name: str) -> MemoryPlan:
     row = ROWS[name]
-    engine = Engine(
-        version="0.11.0", max_num_seqs=1024, gpu_memory_utilization=float(row["gpu_memory_utilization"])
-    )
+    engine = Engine(version="0.11.0", max_num_seqs=1024, gpu_memory_utilization=float(row["gpu_memory_utilization"]))
     precision = "fp8" if row["quant"] == "fp8" else "auto"
     return memory(
         _model(row), "h100-sxm", _layout(name), engine, precision=precision, max_tokens=float(row["max_model_len"])
