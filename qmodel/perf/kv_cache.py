@@ -88,9 +88,9 @@ def state_page_tokens(
 ) -> tuple[int, float]:
     """Tokens of one KV page, and pool tokens of one copy of a sequence's recurrent state.
 
-    Engines with one pool for both kinds of layer stretch the KV page until a layer's state fits in it, and then hold the
-    state of each group of linear layers, as many as there are attention layers, in a page of its own. Others keep the
-    state as it is: in tokens, its bytes over those of a token.
+    Engines with one pool for both kinds of layer stretch the KV page until a layer's state fits in it, and then hold
+    the state of each group of linear layers, as many as there are attention layers, in a page of its own. Others keep
+    the state as it is: in tokens, its bytes over those of a token.
 
     Args:
         model: architecture; a model without linear layers has no state.

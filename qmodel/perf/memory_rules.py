@@ -58,8 +58,8 @@ class MemoryRule:
         return f"{self.engine} {self.versions}"
 
 
-# vLLM profiles its sampler with a full batch. 38.5 bytes reproduce all start-up logs of 0.10 and 0.11 on H100 with 1,024
-# sequences (0.6B to 120B models); five logs of 0.10 on A100 with 256 sequences leave 2 to 11, 6.2 in the mean.
+# vLLM profiles its sampler with a full batch. 38.5 bytes reproduce all start-up logs of 0.10 and 0.11 on H100 with
+# 1,024 sequences (0.6B to 120B models); five logs of 0.10 on A100 with 256 sequences leave 2 to 11, 6.2 in the mean.
 _SAMPLER_BYTES = 38.5
 _SAMPLER_BYTES_AMPERE = {"ampere": 6.2}
 # Start-up logs: 0.50 GiB on one A100, 0.65 on each of two; H100 logs scatter from -0.9 to 1.0.
