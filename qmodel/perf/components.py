@@ -22,6 +22,7 @@ __all__ = ["Pass", "PassModel", "pass_model"]
 # Exponents of the p-norm that joins a memory and a compute time inside one component.
 GEMM_NORM, EXPERT_NORM, KV_NORM = 2.5, 1.5, 2.0
 ACTIVATION_BYTES = 2.0
+SOFTMAX_SUM_BYTES = 4.0  # of each head, to weigh partial outputs
 DISPATCH_BYTES, COMBINE_BYTES = 1.0, 2.0  # FP8 towards the experts, bf16 back
 
 
@@ -140,9 +141,9 @@ class PassModel:
         c, model, layout = self.constants, self.model, self.layout
         sequences = work.batch / (layout.pp * layout.dp)
         attended = self._attended(work.context_tokens)
-        indexer_bytes = model.kv_layers * model.indexer_bytes_per_token
+        indexer_bytes = model.kv_layers * model.indexer_bytes_per_token / layout.cp
         bytes_read = attended * (self.kv_bytes - indexer_bytes) + work.context_tokens * indexer_bytes
-        flops = self._decode_flops_per_token * attended * model.kv_layers
+        flops = self._decode_flops_per_token * attended / layout.cp * model.kv_layers
         per_sequence = _norm(
             bytes_read / (self._bandwidth * c.e_kv), flops / (self.precision.bf16_flops * c.e_fa), KV_NORM
         )
@@ -166,7 +167,7 @@ class PassModel:
 
     def _prefill_attention_s(self, work: Pass) -> FloatArray:
         model, layout = self.model, self.layout
-        heads = model.heads / layout.tp
+        heads = model.heads / (layout.tp * layout.cp)
         if model.mla:
             width = model.mla.qk_nope_head_dim + model.mla.qk_rope_head_dim + model.mla.v_head_dim
         else:
@@ -192,9 +193,10 @@ class PassModel:
             return np.zeros_like(tokens)
         if self._wide_experts:
             return self._all_to_all_s(work) + self._within_rank_s(tokens)
+        exchange_s = self._context_exchange_s(work) if self.layout.cp > 1 else np.zeros_like(tokens)
         if not self.links.stage_in_island:
-            return self._routed_collectives_s(tokens)
-        return self._island_collectives_s(work, tokens)
+            return self._routed_collectives_s(tokens) + exchange_s
+        return self._island_collectives_s(work, tokens) + exchange_s
 
     def _island_collectives_s(self, work: Pass, tokens: FloatArray) -> FloatArray:
         """Fitted collectives: two all-reduces a layer, or gather and scatter around the experts.
@@ -219,10 +221,41 @@ class PassModel:
     def _routed_collectives_s(self, tokens: FloatArray) -> FloatArray:
         """The same collectives at the alpha-beta costs of the path they take."""
         payload = ACTIVATION_BYTES * tokens * self.model.hidden
+        gather = self.links.stage_all_gather
+        if self.layout.cp > 1:  # the group is the whole stage: reduce-scatter and all-gather
+            return 4 * self.model.layers * gather.seconds(payload)
         if self.layout.dp == 1:
             return 2 * self.model.layers * self.links.tp_all_reduce.seconds(payload)
-        around_experts = 2 * self._expert_layers * self.links.stage_all_gather.seconds(payload)
+        around_experts = 2 * self._expert_layers * gather.seconds(payload)
         return around_experts + self._within_rank_s(tokens)
+
+    def _context_exchange_s(self, work: Pass) -> FloatArray:
+        """What ranks that hold parts of each context tell each other, per attention layer.
+
+        Decode gathers the queries of all ranks and reduce-scatters their partial outputs; prefill keeps its heads split
+        and gathers the keys and values of the context so far, half of the rest of the prompt in the mean. No
+        measured row has it.
+        """
+        c, model, layout = self.constants, self.model, self.layout
+        heads = model.heads / layout.tp
+        if model.mla:
+            width = 2 * model.mla.kv_lora_rank + model.mla.qk_rope_head_dim  # latent query and latent output
+        else:
+            width = 2 * model.head_dim
+        sequences = work.batch / layout.pp
+        decode_bytes = sequences * (ACTIVATION_BYTES * heads * width + SOFTMAX_SUM_BYTES * heads)
+        held = self._attended((work.prompt_tokens + work.prefill_tokens) / 2.0)
+        prompts = np.maximum(work.prefill_tokens / np.maximum(work.prompt_tokens, 1.0), 1.0)
+        whole_bytes = self.kv_bytes * layout.cp / model.kv_layers
+        prefill_bytes = np.where(work.prefill_tokens > 0, prompts * held * whole_bytes, 0.0)
+        calls = np.where(work.batch > 0, 2.0, 0.0), np.where(work.prefill_tokens > 0, 1.0, 0.0)
+        if not self.links.stage_in_island:
+            gather = self.links.stage_all_gather
+            each_s = calls[0] * gather.seconds(decode_bytes / 2.0) + calls[1] * gather.seconds(prefill_bytes)
+            return np.asarray(model.kv_layers * each_s)
+        passed = (layout.cp - 1) / layout.cp / (self.gpu.scale_up_gbps * 1e9)
+        transfer_s = passed * (decode_bytes / c.ar_f + prefill_bytes / c.ar_fp)
+        return np.asarray(model.kv_layers * ((calls[0] + calls[1]) * c.ar_a * MICROSECOND + transfer_s))
 
     def _within_rank_s(self, tokens: FloatArray) -> FloatArray:
         """The all-reduce after attention inside each attention rank of several GPUs."""
@@ -269,13 +302,7 @@ def pass_model(
     links: LinkCosts,
     precision: str | None = None,
 ) -> PassModel:
-    """Resolve constants, precision and shards once, so that passes are pure arithmetic.
-
-    Raises:
-        ValueError: for context parallelism, which has a memory model but no step-time model.
-    """
-    if layout.cp > 1:
-        raise ValueError(f"layout: cp must be 1 for step times (got {layout.cp}); context parallelism is not timed")
+    """Resolve constants, precision and shards once, so that passes are pure arithmetic."""
     precision_row = precision_of(model, gpu, precision)
     kv_dtype = "fp8" if kv_element_bytes(model, engine, precision) == 1.0 else "bf16"
     return PassModel(

@@ -7,9 +7,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from qmodel.perf.capabilities import capability_problem, engine_limits
 from qmodel.perf.lookup import engine_of, fabric_of, gpu_of, model_of, node_of
 from qmodel.perf.memory_model import memory
 from qmodel.perf.precision import precision_problem, quant_family
+from qmodel.perf.splits import split_problem
 from qmodel.types.hardware import Fabric, Gpu, Model, Node
 from qmodel.types.layouts import Engine, Layout, Refusal
 
@@ -178,11 +180,8 @@ class _Rules:
         checks: tuple[Callable[[Layout], Refusal | None], ...] = (
             self._gpus,
             self._engine,
-            self._heads,
-            self._kv_heads,
-            self._experts,
-            self._fp8_blocks,
-            self._layers,
+            self._context,
+            self._splits,
             self._network,
             self._memory,
         )
@@ -204,75 +203,29 @@ class _Rules:
         if not self.gpu.dense_tflops.get("bf16"):
             reason = f"{self.gpu.name} has no dense bf16 peak in the catalog"
             return Refusal(layout=layout, kind="engine", reason=reason, change="state dense_peak_tflops.bf16 for it")
-        if layout.cp > 1:
-            reason = f"cp {layout.cp}: context parallelism has a memory model but no step-time model"
-            return Refusal(layout=layout, kind="engine", reason=reason, change="cp 1")
-        if layout.dp > 1 and self.model.moe is None:
-            reason = f"dp {layout.dp}: engines offer attention data parallelism for mixture-of-experts models only"
-            return Refusal(layout=layout, kind="engine", reason=reason, change=f"{layout.dp} replicas of dp 1")
-        return None
-
-    def _heads(self, layout: Layout) -> Refusal | None:
-        heads, degree = self.model.heads, layout.tp * layout.cp
-        if heads % degree == 0:
+        found = capability_problem(self.model, self.gpu, layout, self.engine, self.precision)
+        if found is None:
             return None
-        reason = f"{heads} attention heads do not split over tp {degree}"
-        return Refusal(layout=layout, kind="heads", reason=reason, change=_nearest_tp(degree, lambda t: heads % t == 0))
+        return Refusal(layout=layout, kind="engine", reason=found[0], change=found[1])
 
-    def _kv_heads(self, layout: Layout) -> Refusal | None:
-        if self.model.mla:
-            return None  # the latent cache has no heads to split
-        heads, kv_heads = self.model.heads, self.model.kv_heads
-
-        def splits(degree: int) -> bool:
-            return kv_heads % degree == 0 or degree % kv_heads == 0
-
-        if splits(layout.tp):
+    def _context(self, layout: Layout) -> Refusal | None:
+        longest = self.model.max_context
+        if self.max_tokens is None or self.max_tokens <= longest:
             return None
-        reason = f"{kv_heads} KV heads neither split over nor repeat evenly on tp {layout.tp}"
-        change = _nearest_tp(layout.tp, lambda t: splits(t) and heads % t == 0)
-        return Refusal(layout=layout, kind="kv_heads", reason=reason, change=change)
+        reason = f"requests of {self.max_tokens:,.0f} tokens are longer than the context of {self.model.name}"
+        return Refusal(layout=layout, kind="context", reason=reason, change=f"requests of at most {longest:,} tokens")
 
-    def _experts(self, layout: Layout) -> Refusal | None:
-        if layout.ep == 1:
+    def _splits(self, layout: Layout) -> Refusal | None:
+        found = split_problem(
+            self.model,
+            layout,
+            block_quantised=self.block_quantised,
+            mixed_experts=engine_limits(self.engine).mixed_experts,
+            redundant_experts=self.engine.redundant_experts,
+        )
+        if found is None:
             return None
-        group = layout.stage_gpus
-        if self.model.moe is None:
-            reason = f"ep {layout.ep}: {self.model.name} has no experts"
-            return Refusal(layout=layout, kind="experts", reason=reason, change="ep 1")
-        if layout.ep != group:
-            reason = f"ep {layout.ep} is neither 1 nor the {group} GPUs of a stage"
-            return Refusal(layout=layout, kind="experts", reason=reason, change=f"ep 1 or ep {group}")
-        if self.model.moe.experts % layout.ep:
-            reason = f"{self.model.moe.experts} experts do not split over ep {layout.ep}"
-            return Refusal(layout=layout, kind="experts", reason=reason, change="ep 1")
-        return None
-
-    def _fp8_blocks(self, layout: Layout) -> Refusal | None:
-        if not self.block_quantised:
-            return None
-        rank, block, moe = layout.tp * layout.cp, self.model.fp8_block, self.model.moe
-        widths = [("dense FFN", self.model.ffn_width, rank)]
-        if moe:
-            widths.append(("shared-expert", float(moe.shared_width), rank))
-            if layout.ep == 1:  # whole experts are not sliced
-                widths.append(("expert", float(moe.expert_width), layout.stage_gpus))
-        for what, width, degree in widths:
-            if width % (degree * block):
-                reason = (
-                    f"{what} width {width:g} / {degree} = {width / degree:g} is not a multiple of the FP8 block {block}"
-                )
-                ways = [f"tp {t}" for t in (degree // 2, degree // 4) if t >= 1 and width % (t * block) == 0][:1]
-                if what == "expert":
-                    ways.append(f"ep {layout.stage_gpus}")
-                return Refusal(layout=layout, kind="fp8_block", reason=reason, change=" or ".join(ways))
-        return None
-
-    def _layers(self, layout: Layout) -> Refusal | None:
-        if layout.pp <= self.model.layers:
-            return None
-        reason = f"{self.model.layers} layers are fewer than pp {layout.pp}"
-        return Refusal(layout=layout, kind="layers", reason=reason, change=f"pp {self.model.layers}")
+        return Refusal(layout=layout, kind=found.kind, reason=found.reason, change=found.change)
 
     def _network(self, layout: Layout) -> Refusal | None:
         island = self.node.domain.gpus
@@ -286,9 +239,3 @@ class _Rules:
         if plan.fits:
             return None
         return Refusal(layout=layout, kind="memory", reason=plan.reason, change=plan.change)
-
-
-def _nearest_tp(degree: int, legal: Callable[[int], bool]) -> str:
-    """The closest legal degree below, empty where there is none."""
-    below = [t for t in range(degree - 1, 0, -1) if legal(t)]
-    return f"tp {below[0]}" if below else ""

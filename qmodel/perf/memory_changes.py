@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 
 from qmodel.perf.precision import has_fp8_units, kv_element_bytes, quant_family
+from qmodel.perf.splits import split_problem
 from qmodel.types.hardware import Gpu, Model
 from qmodel.types.layouts import Engine, Layout
 
@@ -83,8 +84,11 @@ def _steps(model: Model, gpu: Gpu, layout: Layout, engine: Engine, precision: st
         return
     widths = []
     tp = layout.tp
-    while (tp := 2 * tp) <= model.heads and model.heads % (tp * layout.cp) == 0:
-        widths.append(_tensor(layout, tp))
+    quantised = quant_family(model, gpu, precision) == "fp8" and model.fp8_block > 0
+    while (tp := 2 * tp) * layout.cp <= model.heads:
+        text, change = _tensor(layout, tp)
+        if split_problem(model, change((layout, engine, precision))[0], block_quantised=quantised) is None:
+            widths.append((text, change))
     yield _Step("layout", tuple(widths))
     stages = [pp for pp in (2, 4) if pp > layout.pp and pp <= min(MOST_STAGES, model.layers)]
     yield _Step("layout", tuple(_stages(pp) for pp in stages))

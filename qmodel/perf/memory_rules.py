@@ -8,7 +8,7 @@ from typing import Literal
 
 from qmodel.types.layouts import Engine
 
-__all__ = ["MemoryRule", "memory_rule"]
+__all__ = ["MemoryRule", "memory_rule", "release_numbers"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,15 +116,21 @@ def memory_rule(engine: Engine) -> MemoryRule:
         ['0.8 to 0.11', '0.12 to 0.33', '0.12 to 0.33']
     """
     rows = [rule for rule in RULES if rule.engine == engine.name] or [rule for rule in RULES if rule.engine == "vllm"]
-    asked = _numbers(engine.version.rpartition(" to ")[2])
+    asked = release_numbers(engine.version)
     if not asked:
         return rows[0]
     return next((rule for rule in rows if asked >= rule.first), rows[-1])
 
 
-def _numbers(version: str) -> tuple[int, ...]:
+def release_numbers(version: str) -> tuple[int, ...]:
+    """The first two numbers of a release, of the last one of a range; empty where there are none.
+
+    Example:
+        >>> [release_numbers(version) for version in ("v0.11.2", "0.8 to 0.11", "1.x (PyTorch backend)", "nightly")]
+        [(0, 11), (0, 11), (1,), ()]
+    """
     numbers: list[int] = []
-    for part in version.strip().lstrip("v").split(".")[:2]:
+    for part in version.rpartition(" to ")[2].strip().lstrip("v").split(".")[:2]:
         if not part.isdigit():
             break
         numbers.append(int(part))

@@ -171,7 +171,7 @@ def resolve_constants(
 
 
 def layout_band(found: StepConstants, layout: Layout, nodes: int, constants: EngineConstants) -> Band:
-    """The band of a layout: no fitted row has attention ranks, pipeline stages or a replica over several nodes.
+    """The band of a layout: no fitted row has attention ranks, pipeline stages, split contexts or several nodes.
 
     A calibration speaks for the layouts it was measured in; in others the band stays what it was without it.
     Measured rows rank attention ranks against tensor parallelism no better than chance, real pipelines lose time to
@@ -185,6 +185,8 @@ def layout_band(found: StepConstants, layout: Layout, nodes: int, constants: Eng
         for name, present in (
             ("attention ranks", layout.dp > 1),
             ("pipeline stages", layout.pp > 1),
+            ("context parallelism", layout.cp > 1),
+            ("experts sliced over groups", 1 < layout.ep < layout.stage_gpus),
             ("several nodes", nodes > 1),
         )
         if present

@@ -356,8 +356,9 @@ def _hardware_note(name: str, node: Node, fabric: Fabric | None, topology: Topol
 def _layouts_note(rules: LayoutRules) -> str:
     experts = "whole experts or slices" if rules.ep == "auto" else f"ep {_listed(rules.ep)}"
     ranks = "attention ranks for latent-attention models" if rules.dp == "auto" else f"dp {_listed(rules.dp)}"
+    contexts = "" if tuple(rules.cp) == (1,) else f", cp {_listed(rules.cp)}"
     return (
-        f"layouts tried: tp {_listed(rules.tp)} x pp {_listed(rules.pp)}, {experts}, {ranks};"
+        f"layouts tried: tp {_listed(rules.tp)} x pp {_listed(rules.pp)}, {experts}, {ranks}{contexts};"
         " no separate prefill and decode pools"
     )
 

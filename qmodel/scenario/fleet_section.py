@@ -74,6 +74,9 @@ class EngineSpec(Section):
     block_tokens: Annotated[int, Field(ge=1, le=4096)] | None = Field(
         default=None, description="Tokens of one KV page."
     )
+    redundant_experts: Stock | None = Field(
+        default=None, description="Copies of routed experts in each mixture layer beside the experts, over one stage."
+    )
     router: Literal["random", "round_robin", "jsq"] | None = Field(
         default=None,
         description="How requests are spread over replicas: random, round_robin (in turn), or jsq (fewest requests).",
@@ -238,7 +241,7 @@ class LayoutsSpec(Section):
     pp: Degrees = Field(default=(1, 2), description="Pipeline stages: auto or a list.")
     ep: Degrees = Field(default="auto", description="Expert-parallel ranks: auto or a list.")
     dp: Degrees = Field(default="auto", description="Attention data-parallel ranks inside a replica: auto or a list.")
-    cp: Degrees = Field(default=(1,), description="Context-parallel ranks; only [1] so far.")
+    cp: Degrees = Field(default=(1,), description="Context-parallel ranks: auto (which is 1) or a list.")
     precision: Precisions = Field(
         default="auto", description="Weight types: auto is the checkpoint's own; or a list of auto, bf16, fp8, fp4, w4."
     )

@@ -24,14 +24,6 @@ def _one_of(*values: object) -> Callable[[object], bool]:
     return lambda value: not isinstance(value, dict | list) and value in values
 
 
-def _nonzero(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value != 0
-
-
-def _beyond_one(value: object) -> bool:
-    return isinstance(value, list) and bool(value) and all(_nonzero(item) for item in value) and value != [1]
-
-
 @dataclass(frozen=True, slots=True)
 class Unsupported:
     """One key, or some values of one key.
@@ -77,7 +69,6 @@ SCENARIO_UNSUPPORTED: tuple[Unsupported, ...] = (
         _ROUTERS,
         "prefix_aware",
     ),
-    Unsupported("layouts.cp", "context parallelism", "use cp: [1]", _beyond_one, "[2]"),
     Unsupported(
         "layouts.disaggregate", "separate prefill and decode pools", "use auto or false", _one_of(True), "true"
     ),

@@ -18,13 +18,13 @@ class Layout:
     """How one replica of a model is spread over GPUs.
 
     A pipeline stage is a group of ``tp * dp`` GPUs: ``dp`` attention ranks of ``tp`` GPUs each.
-    Experts are sharded over the whole group, by slicing each expert (``ep = 1``) or by
-    placing whole experts (``ep = tp * dp``).
+    Experts are sharded over the whole group, by slicing each expert (``ep = 1``), by
+    placing whole experts (``ep`` = GPUs of the stage), or by slicing them over groups in between.
 
     Attributes:
         tp: tensor-parallel degree of attention.
         pp: pipeline stages.
-        ep: expert-parallel ranks, 1 or ``tp * dp``.
+        ep: expert-parallel ranks, a divisor of the GPUs of a stage.
         dp: attention data-parallel ranks inside the replica, 1 without.
         cp: context-parallel ranks, 1 without.
 
@@ -71,7 +71,17 @@ class Refusal:
 
     layout: Layout
     kind: Literal[
-        "heads", "kv_heads", "experts", "fp8_block", "layers", "memory", "gpus", "engine", "network", "forbidden"
+        "heads",
+        "kv_heads",
+        "experts",
+        "fp8_block",
+        "layers",
+        "memory",
+        "gpus",
+        "engine",
+        "context",
+        "network",
+        "forbidden",
     ]
     reason: str
     change: str = ""

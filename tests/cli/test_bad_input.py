@@ -212,11 +212,14 @@ def test_a_fleet_file_may_be_json(qm: Command, tmp_path: Path, name: str, verb: 
     ("pool", "message"),
     [
         ({"gpu": "h200-sxm"}, "fleet.yaml:3:7: pools.p.gpu: 'h200-sxm' is not in fleet.gpus; one of h100-sxm"),
-        ({"layout": {"tp": 3}}, "fleet.yaml:3:26: pools.p.layout: 32 attention heads do not split over tp 3; try tp 2"),
+        (
+            {"layout": {"tp": 3}},
+            "fleet.yaml:3:26: pools.p.layout: 32 attention heads do not split over tp 3; try tp 2 or tp 4",
+        ),
         ({"layout": {"tp": 1024}}, "fleet.yaml:3:26: pools.p.layout: 32 attention heads"),
         ({"layout": {"pp": 64}}, "fleet.yaml:3:26: pools.p.layout: 32 layers are fewer than pp 64; try pp 32"),
         ({"layout": {"ep": 2}}, "fleet.yaml:3:26: pools.p.layout: ep 2: llama-3.1-8b has no experts; try ep 1"),
-        ({"layout": {"cp": 2}}, "fleet.yaml:3:26: pools.p.layout: cp 2: context parallelism"),
+        ({"layout": {"cp": 2}}, "fleet.yaml:3:26: pools.p.layout: cp 2 at tp 1: vllm splits tokens only"),
         ({"engine": {"max_batched_tokens": 16}}, "steps of max_batched_tokens 16 have no room for prompts"),
     ],
 )

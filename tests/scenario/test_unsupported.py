@@ -30,8 +30,6 @@ from tests.scenario.examples import small
         ({"engine__router": "prefix_aware"},
          "engine.router: not supported yet: requests sent where their prefix is (got 'prefix_aware'); "
          "use random, round_robin or jsq"),
-        ({"layouts__cp": [1, 2]},
-         "layouts.cp: not supported yet: context parallelism (got [1, 2]); use cp: [1]"),
         ({"layouts__disaggregate": True},
          "layouts.disaggregate: not supported yet: separate prefill and decode pools (got true); use auto or false"),
         ({"policy__slo_scope": "fleet"},
