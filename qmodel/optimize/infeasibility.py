@@ -23,6 +23,7 @@ from qmodel.types import FloatArray, Limits, RequestClass
 __all__ = ["Diagnosis", "diagnose"]
 
 _NO_LOAD = 1e-6  # share of the largest load at which only the hardware speaks
+_VERB = {"engine": "use", "context": "send"}  # before the nearest change of a refusal; else it is allowed
 _LEAST_SHARE = 1e-4  # of the demand: a class of which less is carried needs another answer than a count
 
 
@@ -98,7 +99,9 @@ def _nothing_fits(model: str, refused: Sequence[RefusedCandidate], limits: Limit
         text=f"model '{model}' fits on no allowed layout ({len(ranked)} tried)",
         limit="layouts",
         best=nearest,
-        change=f"allow {best.refusal.change}" if best.refusal.change else "allow a GPU type with more memory",
+        change=f"{_VERB.get(best.refusal.kind, 'allow')} {best.refusal.change}"
+        if best.refusal.change
+        else "allow a GPU type with more memory",
     )
 
 

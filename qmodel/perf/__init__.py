@@ -8,6 +8,7 @@ from qmodel.perf.kv_cache import held_context, kv_bytes_per_token
 from qmodel.perf.legality import LayoutSet, layouts
 from qmodel.perf.memory_model import MemoryPlan, memory, tokens_in_room
 from qmodel.perf.precision import quant_family
+from qmodel.perf.speculation import accepted_spread, prompt_budget, tokens_per_step
 from qmodel.perf.step_constants import StepConstants, resolve_constants
 from qmodel.perf.step_time import decode_step_s, prefill_s, step_components, step_law
 
@@ -15,15 +16,18 @@ __all__ = [
     "LayoutSet",
     "MemoryPlan",
     "StepConstants",
+    "accepted_spread",
     "decode_step_s",
     "held_context",
     "kv_bytes_per_token",
     "layouts",
     "memory",
     "prefill_s",
+    "prompt_budget",
     "quant_family",
     "resolve_constants",
     "step_components",
     "step_law",
     "tokens_in_room",
+    "tokens_per_step",
 ]

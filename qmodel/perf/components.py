@@ -35,12 +35,14 @@ class Pass:
         context_tokens: mean context of a decoding sequence.
         prefill_tokens: prompt tokens in the pass, over the replica.
         prompt_tokens: length of the prompt they belong to, which sets their attention span.
+        query_tokens: tokens of each decoding sequence, above 1 where drafted tokens are checked.
     """
 
     batch: FloatArray
     context_tokens: FloatArray
     prefill_tokens: FloatArray
     prompt_tokens: FloatArray
+    query_tokens: float = 1.0
 
     @classmethod
     def of(
@@ -49,13 +51,25 @@ class Pass:
         context_tokens: FloatArray | float,
         prefill_tokens: FloatArray | float = 0.0,
         prompt_tokens: FloatArray | float | None = None,
+        query_tokens: float = 1.0,
     ) -> Pass:
         """A pass from numbers or arrays; the prompt defaults to the chunk itself."""
         prompt = prefill_tokens if prompt_tokens is None else prompt_tokens
         arrays = np.broadcast_arrays(
             *(np.asarray(value, dtype=float) for value in (batch, context_tokens, prefill_tokens, prompt))
         )
-        return cls(batch=arrays[0], context_tokens=arrays[1], prefill_tokens=arrays[2], prompt_tokens=arrays[3])
+        return cls(
+            batch=arrays[0],
+            context_tokens=arrays[1],
+            prefill_tokens=arrays[2],
+            prompt_tokens=arrays[3],
+            query_tokens=query_tokens,
+        )
+
+    @property
+    def decode_tokens(self) -> FloatArray:
+        """Tokens of all decoding sequences."""
+        return self.batch * self.query_tokens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +84,7 @@ class PassModel:
     constants: StepConstants
     shard: WeightShard
     kv_bytes: float
+    wanted_precision: str | None = None
 
     def components_s(self, work: Pass) -> dict[str, FloatArray]:
         """Seconds by component: ``gemm moe kv attention fixed collectives host``; they add up to the step."""
@@ -82,6 +97,10 @@ class PassModel:
             "collectives": self._collectives_s(work),
             "host": self._host_s(work),
         }
+
+    def draft_s(self, work: Pass) -> FloatArray:
+        """A pass of a draft, which the same host loop starts: the step without host time."""
+        return np.asarray(self.step_s(work) - self._host_s(work))
 
     def step_s(self, work: Pass) -> FloatArray:
         """Time in which every sequence of the replica gains one token, s.
@@ -106,7 +125,7 @@ class PassModel:
         return self.layout.ep > 1 and self.layout.dp > 1 and not self.links.stage_in_island
 
     def _tokens(self, work: Pass) -> FloatArray:
-        return work.batch / self.layout.pp + work.prefill_tokens
+        return work.decode_tokens / self.layout.pp + work.prefill_tokens
 
     def _gemm_s(self, work: Pass) -> FloatArray:
         c, p, w = self.constants, self.precision, self.shard
@@ -114,7 +133,7 @@ class PassModel:
         rank_tokens = tokens / self.layout.dp
         head = w.head / self.layout.dp  # the constants were fitted with the head split over the whole stage
         weight_bytes = w.attention * p.attention_bytes + w.dense * p.dense_bytes + (w.router + head) * BYTES_16_BIT
-        sampled = work.batch / self.layout.pp + 1.0
+        sampled = work.decode_tokens / self.layout.pp + 1.0
         flops_s = (
             2 * w.attention * rank_tokens / p.attention_flops
             + 2 * (w.dense + w.router) * rank_tokens / p.ffn_flops
@@ -143,7 +162,7 @@ class PassModel:
         attended = self._attended(work.context_tokens)
         indexer_bytes = model.kv_layers * model.indexer_bytes_per_token / layout.cp
         bytes_read = attended * (self.kv_bytes - indexer_bytes) + work.context_tokens * indexer_bytes
-        flops = self._decode_flops_per_token * attended / layout.cp * model.kv_layers
+        flops = self._decode_flops_per_token * work.query_tokens * attended / layout.cp * model.kv_layers
         per_sequence = _norm(
             bytes_read / (self._bandwidth * c.e_kv), flops / (self.precision.bf16_flops * c.e_fa), KV_NORM
         )
@@ -208,7 +227,7 @@ class PassModel:
         latency = c.ar_a * MICROSECOND
         group = layout.stage_gpus
         full_rate = self.gpu.scale_up_gbps * 1e9
-        weighted = work.batch / layout.pp / c.ar_f + work.prefill_tokens / c.ar_fp
+        weighted = work.decode_tokens / layout.pp / c.ar_f + work.prefill_tokens / c.ar_fp
         transfer_s = ACTIVATION_BYTES * weighted * self.model.hidden / full_rate
         if layout.dp == 1:
             return 2 * self.model.layers * (latency + 2 * (group - 1) / group * transfer_s)
@@ -242,8 +261,8 @@ class PassModel:
             width = 2 * model.mla.kv_lora_rank + model.mla.qk_rope_head_dim  # latent query and latent output
         else:
             width = 2 * model.head_dim
-        sequences = work.batch / layout.pp
-        decode_bytes = sequences * (ACTIVATION_BYTES * heads * width + SOFTMAX_SUM_BYTES * heads)
+        queries = work.decode_tokens / layout.pp
+        decode_bytes = queries * (ACTIVATION_BYTES * heads * width + SOFTMAX_SUM_BYTES * heads)
         held = self._attended((work.prompt_tokens + work.prefill_tokens) / 2.0)
         prompts = np.maximum(work.prefill_tokens / np.maximum(work.prompt_tokens, 1.0), 1.0)
         whole_bytes = self.kv_bytes * layout.cp / model.kv_layers
@@ -274,7 +293,7 @@ class PassModel:
         prefill_copies = parts_reached(
             moe.experts, moe.experts_per_token, self.links.stage_islands, moe.groups, moe.groups_per_token
         )
-        copies = work.batch / self.layout.pp * moe.experts_per_token + work.prefill_tokens * prefill_copies
+        copies = work.decode_tokens / self.layout.pp * moe.experts_per_token + work.prefill_tokens * prefill_copies
         width = moe.latent_width or self.model.hidden
         payload = (DISPATCH_BYTES + COMBINE_BYTES) * copies / self.layout.stage_gpus * width
         calls = np.where(work.batch > 0, 2.0, 0.0)  # pure prefill hides the latency behind its other half batch
@@ -314,6 +333,7 @@ def pass_model(
         constants=resolve_constants(model, gpu, engine, constants=constants, precision=precision),
         shard=shard_weights(model, layout),
         kv_bytes=kv_bytes_per_token(model, layout, kv_dtype),
+        wanted_precision=precision,
     )
 
 

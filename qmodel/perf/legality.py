@@ -11,6 +11,7 @@ from qmodel.perf.capabilities import capability_problem, engine_limits
 from qmodel.perf.lookup import engine_of, fabric_of, gpu_of, model_of, node_of
 from qmodel.perf.memory_model import memory
 from qmodel.perf.precision import precision_problem, quant_family
+from qmodel.perf.speculation import speculation_problem
 from qmodel.perf.splits import split_problem
 from qmodel.types.hardware import Fabric, Gpu, Model, Node
 from qmodel.types.layouts import Engine, Layout, Refusal
@@ -203,7 +204,9 @@ class _Rules:
         if not self.gpu.dense_tflops.get("bf16"):
             reason = f"{self.gpu.name} has no dense bf16 peak in the catalog"
             return Refusal(layout=layout, kind="engine", reason=reason, change="state dense_peak_tflops.bf16 for it")
-        found = capability_problem(self.model, self.gpu, layout, self.engine, self.precision)
+        found = capability_problem(self.model, self.gpu, layout, self.engine, self.precision) or speculation_problem(
+            self.model, layout, self.engine
+        )
         if found is None:
             return None
         return Refusal(layout=layout, kind="engine", reason=found[0], change=found[1])

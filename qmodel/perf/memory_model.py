@@ -9,8 +9,9 @@ from qmodel.perf.kv_cache import kv_bytes_per_token, state_page_tokens, window_s
 from qmodel.perf.lookup import engine_of, gpu_of, model_of
 from qmodel.perf.memory_changes import nearest_changes
 from qmodel.perf.memory_rules import MemoryRule, memory_rule
-from qmodel.perf.precision import kv_element_bytes, precision_of
-from qmodel.perf.weights import layer_share, weight_bytes_per_gpu
+from qmodel.perf.precision import BYTES_16_BIT, kv_element_bytes, precision_of
+from qmodel.perf.speculation import draft_model, is_head
+from qmodel.perf.weights import layer_share, shard_weights, weight_bytes_per_gpu
 from qmodel.types.hardware import Gpu, Model
 from qmodel.types.layouts import Engine, Layout
 from qmodel.units import GIB
@@ -125,7 +126,8 @@ def memory(
         precision: ``auto`` or None for the checkpoint's own type.
         max_tokens: longest request, prompt and output, that must fit; None: one page.
         context_tokens: typical context, around which windowed layers are linearised; default ``max_tokens``.
-        extra_kv_layers: KV layers of a draft model with the same KV shape.
+        extra_kv_layers: KV layers beside the model's own, of the same shape; those of ``engine.speculation`` are
+            counted without it.
 
     Raises:
         ValueError: for an unknown precision, or limits that are not positive.
@@ -214,19 +216,22 @@ def _lay_out(ask: _Request, rule: MemoryRule) -> MemoryPlan:
     model, layout, engine = ask.model, ask.layout, ask.engine
     shares = _shares(ask, rule)
     kv_dtype = "fp8" if kv_element_bytes(model, engine, ask.precision) == 1.0 else "bf16"
-    whole_stack = kv_bytes_per_token(model, layout, kv_dtype, ask.extra_kv_layers)
-    bytes_per_token = whole_stack * layer_share(model, layout.pp)
+    draft_layers, drafted = _draft_kv(ask, kv_dtype)
+    extra_layers = ask.extra_kv_layers + draft_layers
+    whole_stack = kv_bytes_per_token(model, layout, kv_dtype, extra_layers)
+    bytes_per_token = whole_stack * layer_share(model, layout.pp) + drafted
     page_tokens, state_tokens = engine.block_tokens, 0.0
     if model.linear is not None:
         page_tokens, state_tokens = state_page_tokens(
             model,
             layout,
-            whole_stack / (model.kv_layers + ask.extra_kv_layers),
+            whole_stack / (model.kv_layers + extra_layers),
             engine.block_tokens,
             rule.stretches_pages,
-            ask.extra_kv_layers,
+            extra_layers,
         )
-        state_tokens *= rule.state_blocks
+        ahead = engine.drafting.tokens if engine.drafting and rule.stretches_pages else 0
+        state_tokens *= rule.state_blocks + ahead  # a state for each drafted token that may be taken back
     rank_tokens = tokens_in_room(shares.room * GIB, bytes_per_token, page_tokens)
     share = window_share(model)
     reference = ask.context_tokens or ask.max_tokens or math.inf
@@ -266,6 +271,7 @@ def _shares(ask: _Request, rule: MemoryRule) -> _Shares:
     usable, engine, model = ask.gpu.usable_gib, ask.engine, ask.model
     precision = precision_of(model, ask.gpu, ask.precision)
     weights = weight_bytes_per_gpu(model, ask.layout, precision, engine.redundant_experts) / GIB
+    weights += _draft_weight_bytes(ask) / GIB
     group = 0 if ask.layout.gpus == 1 else 1
     context, graphs = rule.context_gib[group], rule.graphs_gib[group]
     used = engine.gpu_memory_utilization
@@ -287,6 +293,31 @@ def _shares(ask: _Request, rule: MemoryRule) -> _Shares:
         graphs_short=0.0 if rule.graphs_counted else graphs - beyond,
         room=used * usable - inside,
     )
+
+
+def _draft_kv(ask: _Request, kv_dtype: str) -> tuple[int, float]:
+    """KV layers of the model's own shape that a draft adds, and bytes per token of a draft of another shape."""
+    speculation = ask.engine.drafting
+    if speculation is None:
+        return 0, 0.0
+    draft = draft_model(ask.model, speculation)
+    if is_head(speculation):
+        return draft.kv_layers, 0.0
+    return 0, kv_bytes_per_token(draft, ask.layout, kv_dtype)
+
+
+def _draft_weight_bytes(ask: _Request) -> float:
+    """Weights of the draft on one GPU; a head on the model shares its embedding and output tables."""
+    speculation = ask.engine.drafting
+    if speculation is None:
+        return 0.0
+    head, draft = is_head(speculation), draft_model(ask.model, speculation)
+    layout = ask.layout if head and draft.moe else replace(ask.layout, ep=1)
+    total = weight_bytes_per_gpu(draft, layout, precision_of(draft, ask.gpu, ask.precision if head else None))
+    if not head:
+        return total
+    tables = 1 if draft.tied_embeddings or layout.pp > 1 else 2
+    return total - tables * shard_weights(draft, layout).head * BYTES_16_BIT
 
 
 def _longest_context(tokens: float, share: float, window: int) -> int:

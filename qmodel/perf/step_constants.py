@@ -12,7 +12,7 @@ from qmodel.types.hardware import Confidence, Gpu, Model
 from qmodel.types.layouts import Engine, Layout
 from qmodel.types.replica import Band
 
-__all__ = ["StepConstants", "layout_band", "model_class", "resolve_constants"]
+__all__ = ["StepConstants", "layout_band", "model_class", "resolve_constants", "unseen_band"]
 
 BAND_EXACT = "exact override"
 BAND_SLICE = "GPU x engine x model slice never seen"
@@ -193,8 +193,13 @@ def layout_band(found: StepConstants, layout: Layout, nodes: int, constants: Eng
     ]
     if not unseen:
         return band
+    return unseen_band(band, " and ".join(unseen), constants)
+
+
+def unseen_band(band: Band, what: str, constants: EngineConstants) -> Band:
+    """The band of something that no fitted row has: at least that of a slice never seen."""
     floor = _level(BAND_SLICE, "low", constants)
-    level = f"{' and '.join(unseen)} never fitted; {band.level}"
+    level = f"{what} never fitted; {band.level}"
     return Band(p50=max(band.p50, floor.p50), p90=max(band.p90, floor.p90), level=level, confidence="low")
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+
 import numpy as np
 
 from qmodel.perf.components import Pass, PassModel, pass_model
 from qmodel.perf.lookup import constants_or_default, engine_of, gpu_of, model_of
-from qmodel.perf.step_constants import layout_band
+from qmodel.perf.speculation import draft_model, is_head, tokens_per_step
+from qmodel.perf.step_constants import layout_band, unseen_band
 from qmodel.types.constants import EngineConstants
 from qmodel.types.hardware import Gpu, Model
 from qmodel.types.laws import FloatArray
@@ -62,7 +65,7 @@ def decode_step_s(
     _check("batch", batch)
     _check("context_tokens", context_tokens)
     passes = _passes(model, gpu, layout, engine, constants, links, precision)
-    return passes.step_s(Pass.of(batch, context_tokens))
+    return _steps(passes, engine_of(engine, passes.gpu), constants).token_s(batch, context_tokens)
 
 
 def prefill_s(
@@ -109,7 +112,8 @@ def prefill_s(
     passes = _passes(model, gpu, layout, engine, constants, links, precision)
     prompt = np.asarray(prompt_tokens, dtype=float)
     chunk = np.minimum(prompt, engine_of(engine, passes.gpu).max_batched_tokens)
-    return np.asarray(passes.step_s(Pass.of(batch, context_tokens, chunk, prompt)) * prompt / chunk)
+    steps = _steps(passes, engine_of(engine, passes.gpu), constants)
+    return np.asarray(steps.chunk_step_s(batch, context_tokens, chunk, prompt) * prompt / chunk)
 
 
 def step_components(
@@ -185,7 +189,9 @@ def step_law(
         model: record or catalog name.
         gpu: record or catalog name.
         layout: how the replica is spread; the law is of the whole replica, all ranks and stages.
-        engine: its ``max_num_seqs`` per attention rank bounds the table.
+        engine: its ``max_num_seqs`` per attention rank bounds the table. With a ``speculation`` the law is the time in
+            which every sequence gains one token: steps of k + 1 tokens per sequence and k passes of the draft, over
+            the tokens that such a step gives; the time of a prompt token is not divided.
         context_tokens: context per sequence around which windowed and sparse attention is linearised.
         prompt_tokens: prompt whose chunk (at most ``max_batched_tokens``) delta is taken over.
         batch: operating point of delta, sequences of the replica.
@@ -212,24 +218,88 @@ def step_law(
     _check("batch", batch)
     passes = _passes(model, gpu, layout, engine, constants, links, precision)
     settings = engine_of(engine, passes.gpu)
+    steps = _steps(passes, settings, constants)
     point = max(batch, 1.0)
     low, high = context_tokens * (1 - CONTEXT_SECANT), context_tokens * (1 + CONTEXT_SECANT)
-    at_point = passes.step_s(Pass.of(point, np.array([low, high])))
+    at_point = steps.token_s(point, np.array([low, high]))
     gamma_s = float(at_point[1] - at_point[0]) / (point * (high - low))
     chunk = min(prompt_tokens, float(settings.max_batched_tokens))
-    with_chunk = passes.step_s(Pass.of(batch, context_tokens, np.array([0.0, chunk]), prompt_tokens))
+    with_chunk = steps.chunk_step_s(batch, context_tokens, np.array([0.0, chunk]), prompt_tokens)
     knots = batch_knots(max(settings.max_num_seqs * layout.dp, batch, 2.0))
-    base_s = passes.step_s(Pass.of(knots, context_tokens)) - gamma_s * knots * context_tokens
+    base_s = steps.token_s(knots, context_tokens) - gamma_s * knots * context_tokens
+    band = layout_band(passes.constants, layout, 1 if links is None else links.nodes, constants_or_default(constants))
+    if settings.drafting is not None:
+        band = unseen_band(band, "speculative decoding", constants_or_default(constants))
     return StepLaw(
         batch=knots,
         base_s=base_s,
         gamma_s=gamma_s,
         delta_s=float(with_chunk[1] - with_chunk[0]) / chunk,
-        band=layout_band(
-            passes.constants, layout, 1 if links is None else links.nodes, constants_or_default(constants)
-        ),
-        provenance=passes.constants.provenance,
+        band=band,
+        provenance=passes.constants.provenance + steps.note,
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Steps:
+    """Steps of a model, alone or checking what a draft proposes.
+
+    Attributes:
+        model: the model's passes.
+        draft: the draft's, None without.
+        drafted: tokens drafted per step.
+        tokens: mean tokens that a step gives a sequence.
+        note: appended to the provenance.
+    """
+
+    model: PassModel
+    draft: PassModel | None = None
+    drafted: int = 0
+    tokens: float = 1.0
+    note: str = ""
+
+    def token_s(self, batch: FloatArray | float, context_tokens: FloatArray | float) -> FloatArray:
+        """Time in which every sequence gains one token, s."""
+        step_s = self.model.step_s(Pass.of(batch, context_tokens, query_tokens=1.0 + self.drafted))
+        if self.draft is not None:
+            step_s = step_s + self.drafted * self.draft.draft_s(Pass.of(batch, context_tokens))
+        return np.asarray(step_s / self.tokens)
+
+    def chunk_step_s(
+        self,
+        batch: FloatArray | float,
+        context_tokens: FloatArray | float,
+        chunk: FloatArray | float,
+        prompt_tokens: FloatArray | float,
+    ) -> FloatArray:
+        """Time of one step with a chunk of prefill, of the model and of its draft, s; drafts wait for sequences."""
+        step_s = self.model.step_s(Pass.of(batch, context_tokens, chunk, prompt_tokens, 1.0 + self.drafted))
+        if self.draft is not None:
+            decoding = np.where(np.asarray(batch) > 0, self.draft.draft_s(Pass.of(batch, context_tokens)), 0.0)
+            with_chunk = self.draft.draft_s(Pass.of(batch, context_tokens, chunk, prompt_tokens))
+            step_s = step_s + np.where(np.asarray(chunk) > 0, with_chunk, decoding) + (self.drafted - 1) * decoding
+        return np.asarray(step_s)
+
+
+def _steps(passes: PassModel, engine: Engine, constants: EngineConstants | None) -> _Steps:
+    speculation = engine.drafting
+    if speculation is None:
+        return _Steps(model=passes)
+    tokens = tokens_per_step(speculation.acceptance, speculation.tokens)
+    draft = pass_model(
+        draft_model(passes.model, speculation),
+        passes.gpu,
+        passes.layout if passes.model.moe and is_head(speculation) else replace(passes.layout, ep=1),
+        engine,
+        constants=constants_or_default(constants),
+        links=passes.links,
+        precision=passes.wanted_precision if is_head(speculation) else None,
+    )
+    note = (
+        f"; speculative: {speculation.tokens} tokens by {speculation.draft}, acceptance {speculation.acceptance:g} as "
+        f"stated, {tokens:.2f} tokens a step"
+    )
+    return _Steps(model=passes, draft=draft, drafted=speculation.tokens, tokens=tokens, note=note)
 
 
 def batch_knots(largest: float) -> FloatArray:

@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from qmodel.catalog import Catalog, load_catalog
 from qmodel.errors import CatalogError, Problem, ScenarioError
@@ -16,20 +16,19 @@ from qmodel.problem.fleet_limits import bind_limits
 from qmodel.problem.gpu_prices import BoundPrices, bind_prices
 from qmodel.problem.instances import GpuOption, Instance, LayoutRules, Policy, Price, Profile
 from qmodel.problem.names import unknown_names
+from qmodel.problem.notes import engine_note, hardware_note, layouts_note, priority_notes
 from qmodel.problem.objectives import bind_objective
 from qmodel.problem.profiles import profiled_replica
 from qmodel.problem.replicas import no_prompt_room
 from qmodel.types import (
     Engine,
-    Fabric,
     Limits,
     MeasuredCapacity,
     Model,
-    Node,
     Pool,
     Replica,
     RequestClass,
-    Topology,
+    Speculation,
 )
 
 if TYPE_CHECKING:
@@ -157,7 +156,7 @@ class _Binder:
                 continue
             classes[name] = bound
             self.assumptions += notes
-        self.assumptions += _priority_notes(classes)
+        self.assumptions += priority_notes(classes)
         return classes
 
     def _gpu(self, name: str, spec: GpuSpec) -> GpuOption | None:
@@ -181,8 +180,8 @@ class _Binder:
         engine = self._engine(name, named)
         if named != name:
             self.assumptions.append(f"{name}: {gpu.name} of the catalog{_from(spec)}")
-        self.assumptions.append(_hardware_note(name, node, fabric, topology))
-        self.assumptions.append(f"{name}: {_engine_note(engine)}")
+        self.assumptions.append(hardware_note(name, node, fabric, topology))
+        self.assumptions.append(f"{name}: {engine_note(engine)}")
         if gpu.constants_status != "fitted":
             self.assumptions.append(f"{name}: step-time constants are {_STATUS[gpu.constants_status]}")
         return GpuOption(
@@ -234,12 +233,29 @@ class _Binder:
             except CatalogError as error:
                 if version is not None and "version" in str(error):
                     self._reject_name(self._engine_key(gpu_name, "version"), error)
+        drafting = settings.pop("speculative", None)
         engine = replace(engine, **settings)
+        if drafting is not None:
+            engine = replace(engine, speculation=self._speculation(gpu_name, drafting))
         room = no_prompt_room(engine)
         if room is not None:
             stated = "max_batched_tokens" if "max_batched_tokens" in settings else "max_num_seqs"
             self._reject(self._engine_key(gpu_name, stated), *room)
         return engine
+
+    def _speculation(self, gpu_name: str, stated: Mapping[str, Any]) -> Speculation:
+        """Speculative decoding with the record of its draft; an unknown draft is reported."""
+        draft, record = str(stated["draft"]), None
+        if draft not in ("mtp", "eagle"):
+            try:
+                record = self.catalog.model(draft, base_dir=self.scenario.base_dir)
+            except CatalogError as error:
+                self._reject_name(f"{self._engine_key(gpu_name, 'speculative')}.draft", error)
+            except ScenarioError as error:
+                self.problems += error.problems
+        return Speculation(
+            draft=draft, tokens=int(stated["tokens"]), acceptance=float(stated["acceptance"]), draft_model=record
+        )
 
     def _engine_key(self, gpu_name: str, part: str) -> str:
         """Where an engine setting of a GPU is stated."""
@@ -326,54 +342,14 @@ class _Binder:
             precisions=precisions,
         )
         if any(option.gpu is not None for option in gpus):
-            self.assumptions.append(_layouts_note(rules))
+            self.assumptions.append(layouts_note(rules))
         return rules
-
-
-def _priority_notes(classes: Mapping[str, RequestClass]) -> list[str]:
-    """What to know where classes of one model, which may share a pool, differ in priority."""
-    notes = []
-    for model in dict.fromkeys(item.model for item in classes.values()):
-        members = sorted((item for item in classes.values() if item.model == model), key=lambda item: -item.priority)
-        if members[0].priority > members[-1].priority:
-            order = ", ".join(f"{item.name} {item.priority}" for item in members)
-            notes.append(f"{model}: engines admit requests by priority ({order}), which their scheduler must be set to")
-    return notes
 
 
 def _from(spec: GpuSpec) -> str:
     """Who sells a GPU and where, in words."""
     provider = f" from {spec.provider}" if spec.provider else ""
     return f"{provider} in {spec.region}" if spec.region else provider
-
-
-def _hardware_note(name: str, node: Node, fabric: Fabric | None, topology: Topology | None) -> str:
-    doubt = ", of low confidence in the catalog" if node.confidence == "low" else ""
-    joined = f" joined by {fabric.name} ({topology.name})" if fabric is not None and topology is not None else ""
-    return f"{name}: {node.gpus_per_node} per node ({node.name}{doubt}){joined}"
-
-
-def _layouts_note(rules: LayoutRules) -> str:
-    experts = "whole experts or slices" if rules.ep == "auto" else f"ep {_listed(rules.ep)}"
-    ranks = "attention ranks for latent-attention models" if rules.dp == "auto" else f"dp {_listed(rules.dp)}"
-    contexts = "" if tuple(rules.cp) == (1,) else f", cp {_listed(rules.cp)}"
-    return (
-        f"layouts tried: tp {_listed(rules.tp)} x pp {_listed(rules.pp)}, {experts}, {ranks}{contexts};"
-        " no separate prefill and decode pools"
-    )
-
-
-def _listed(degrees: Iterable[int]) -> str:
-    return ", ".join(map(str, degrees))
-
-
-def _engine_note(engine: Engine) -> str:
-    version = f" {engine.version}" if engine.version else ""
-    return (
-        f"{engine.name}{version}, up to {engine.max_num_seqs} sequences and {engine.max_batched_tokens} tokens a step,"
-        f" {engine.gpu_memory_utilization:.1%} of the memory, {engine.watermark:.0%} of it kept free at admission"
-        f" ({engine.admission}), KV type {engine.kv_dtype}, router {engine.router}"
-    )
 
 
 _TYPO = 0.8  # similarity from which a name counts as misspelt; H100 and A100 are 0.75 alike

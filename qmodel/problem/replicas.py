@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from qmodel.perf import MemoryPlan, memory, step_law
+from qmodel.perf import MemoryPlan, memory, prompt_budget, step_law
 from qmodel.problem.instances import GpuOption, Instance, Profile
 from qmodel.topology import link_costs
 from qmodel.types import Engine, Layout, Lengths, MeasuredCapacity, Model, Refusal, Replica, mix_lengths
@@ -131,6 +131,7 @@ def _from_catalog(
     plan = memory(model, option.gpu, layout, engine, precision=precision, context_tokens=lengths.mean_context)
     if not plan.fits:
         return Refusal(layout=layout, kind="memory", reason=plan.reason, change=plan.change)
+    batch = _operating_batch(plan, engine, layout, lengths)
     step = step_law(
         model,
         option.gpu,
@@ -140,14 +141,14 @@ def _from_catalog(
         links=link_costs(layout, option.node, option.fabric, option.topology),
         context_tokens=lengths.mean_context,
         prompt_tokens=lengths.prompt.moments[1] / lengths.prompt.mean,
-        batch=_operating_batch(plan, engine, layout, lengths),
+        batch=batch,
         precision=precision,
     )
     return Replica(
         step=step,
         max_num_seqs=engine.max_num_seqs * layout.dp,
         kv_tokens=plan.kv_tokens,
-        max_batched_tokens=engine.max_batched_tokens * layout.dp,
+        max_batched_tokens=prompt_budget(engine, batch / layout.dp) * layout.dp,
         watermark=engine.watermark,
         admission=engine.admission,
         recompute_factor=engine.recompute_factor,

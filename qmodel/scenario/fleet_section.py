@@ -36,12 +36,27 @@ __all__ = [
     "PriceBook",
     "PriceSpec",
     "ProfileSpec",
+    "SpeculativeSpec",
     "StepTable",
     "Term",
     "TierSpec",
 ]
 
 Term = Literal["on_demand", "reserved_1y", "reserved_3y", "spot"]
+
+
+class SpeculativeSpec(Section):
+    """Speculative decoding: a draft proposes tokens, and one step of the model checks them."""
+
+    draft: Text = Field(
+        description="mtp: the model's own multi-token-prediction layers; eagle: a head of one dense layer; else the "
+        "name of a model of the catalog with the same vocabulary."
+    )
+    tokens: Annotated[int, Field(ge=0, le=64)] = Field(description="Tokens drafted per step, 0 to 64; 0: none.")
+    acceptance: Annotated[float, Field(ge=0, le=1)] = Field(
+        description="Probability that a drafted token is accepted, given that those before it were, 0 to 1; measure "
+        "it, no formula predicts it."
+    )
 
 
 class EngineSpec(Section):
@@ -73,6 +88,9 @@ class EngineSpec(Section):
     )
     block_tokens: Annotated[int, Field(ge=1, le=4096)] | None = Field(
         default=None, description="Tokens of one KV page."
+    )
+    speculative: SpeculativeSpec | None = Field(
+        default=None, description="Speculative decoding; one token per step if left out."
     )
     redundant_experts: Stock | None = Field(
         default=None, description="Copies of routed experts in each mixture layer beside the experts, over one stage."

@@ -83,6 +83,7 @@ FLEET_FILE_UNSUPPORTED: tuple[Unsupported, ...] = (
         _ROUTERS,
         "prefix_aware",
     ),
+    Unsupported("pools.*.engine.speculative", "speculative decoding by pool", "set engine.speculative in the scenario"),
 )
 
 

@@ -33,7 +33,7 @@ from qmodel.types.hardware import (
 )
 from qmodel.types.kv_links import KvLink
 from qmodel.types.laws import FloatArray, IntArray, Law, Lengths, mix_laws, mix_lengths
-from qmodel.types.layouts import Collective, Engine, Layout, LinkCosts, Refusal
+from qmodel.types.layouts import Collective, Engine, Layout, LinkCosts, Refusal, Speculation
 from qmodel.types.limits import Cap, Forbidden, GpuLimits, Holding, LimitKind, Limits
 from qmodel.types.measured import MeasuredCapacity
 from qmodel.types.offers import MIXED, Offer, Purchase, PurchaseRow, bought, in_merit_order
@@ -103,6 +103,7 @@ __all__ = [
     "ScaleUpDomain",
     "Slo",
     "SloRow",
+    "Speculation",
     "StepLaw",
     "Stream",
     "Topology",

@@ -7,10 +7,11 @@ from typing import Literal, overload
 
 import numpy as np
 
+from qmodel.types.hardware import Model
 from qmodel.types.laws import FloatArray
 from qmodel.types.replica import Admission, Router
 
-__all__ = ["Collective", "Engine", "Layout", "LinkCosts", "Refusal"]
+__all__ = ["Collective", "Engine", "Layout", "LinkCosts", "Refusal", "Speculation"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -156,6 +157,25 @@ class LinkCosts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Speculation:
+    """Speculative decoding: a draft proposes tokens, one step of the model checks them all.
+
+    Attributes:
+        draft: ``mtp`` (the model's own multi-token-prediction layers), ``eagle`` (a head of one layer), or the name of
+            a model.
+        tokens: tokens drafted per step.
+        acceptance: probability that a drafted token is accepted, given that those before it were; measured, never
+            predicted.
+        draft_model: record of a draft that is a model; None: the catalog's of that name.
+    """
+
+    draft: str
+    tokens: int
+    acceptance: float
+    draft_model: Model | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Engine:
     """Settings of the serving engine of one pool.
 
@@ -171,6 +191,7 @@ class Engine:
         kv_dtype: ``auto``, ``bf16`` or ``fp8``.
         block_tokens: tokens of one KV page.
         router: how requests are spread over replicas.
+        speculation: speculative decoding; None: one token per step.
         redundant_experts: copies of routed experts that each mixture layer holds beside the experts, over one stage.
     """
 
@@ -186,4 +207,10 @@ class Engine:
     kv_dtype: Literal["auto", "bf16", "fp8"] = "auto"
     block_tokens: int = 16
     router: Router = "jsq"
+    speculation: Speculation | None = None
     redundant_experts: int = 0
+
+    @property
+    def drafting(self) -> Speculation | None:
+        """Speculative decoding where any token is drafted, else None."""
+        return self.speculation if self.speculation is not None and self.speculation.tokens > 0 else None

@@ -177,3 +177,45 @@ def test_a_profile_with_more_sequences_than_a_step_has_tokens_is_refused() -> No
     }
     scenario["profiles"] = [profile | {"max_num_seqs": 8192}]
     assert [problem.key for problem in qm.validate(scenario)] == ["profiles[0].max_num_seqs"]
+
+
+def test_speculative_decoding_is_bound_with_its_draft_and_told() -> None:
+    stated = {"draft": "llama-3.1-8b", "tokens": 3, "acceptance": 0.7}
+    scenario = single()
+    scenario["classes"]["chat"]["model"] = "llama-3.3-70b"
+    scenario["engine"] = {"speculative": stated, "max_num_seqs": 256}
+    instance = bind(qm.load_scenario(scenario))
+    bound = instance.gpus["h100-sxm"].engine.speculation
+    assert bound is not None and bound.draft_model is not None
+    assert (bound.draft_model.name, bound.tokens, bound.acceptance) == ("llama-3.1-8b", 3, 0.7)
+    told = "\n".join(instance.assumptions)
+    assert "llama-3.1-8b drafts 3 tokens a step, acceptance 0.7 as stated: 2.53 tokens a step" in told
+    assert "is not in the percentiles" in told
+
+
+@pytest.mark.parametrize(
+    ("stated", "message"),
+    [
+        ({"draft": "lama-3.1-8b", "tokens": 3, "acceptance": 0.7}, "engine.speculative.draft: no model 'lama-3.1-8b'"),
+        ({"draft": "mtp", "tokens": 3}, "engine.speculative: 'acceptance' is missing"),
+        (
+            {"draft": "mtp", "tokens": 3, "acceptance": 1.3},
+            "engine.speculative.acceptance: must be at most 1 (got 1.3)",
+        ),
+        ({"draft": "mtp", "tokens": 65, "acceptance": 0.3}, "engine.speculative.tokens: must be at most 64 (got 65)"),
+    ],
+)
+def test_speculative_decoding_that_is_not_whole_is_refused(stated: dict[str, Any], message: str) -> None:
+    with pytest.raises(qm.ScenarioError) as caught:
+        qm.load_scenario(single() | {"engine": {"speculative": stated}})
+    assert message in str(caught.value)
+
+
+def test_a_draft_that_the_model_cannot_have_makes_the_plan_infeasible_for_it() -> None:
+    scenario = single() | {
+        "engine": {"speculative": {"draft": "mtp", "tokens": 2, "acceptance": 0.7}, "max_num_seqs": 64}
+    }
+    plan = qm.plan(qm.load_scenario(scenario))
+    assert plan.status == "infeasible"
+    assert "llama-3.1-8b has no multi-token-prediction layers" in plan.explain()
+    assert "use draft eagle, or a model as draft" in plan.explain()
