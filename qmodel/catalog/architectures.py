@@ -49,6 +49,7 @@ def model_record(entry: Mapping[str, Any], *, name: str) -> Model:
         native_dtype=entry["native_dtype"],
         weight_family=form.family,
         fp8_block=form.fp8_block,
+        sixteen_bit=tuple(entry.get("sixteen_bit") or ()),
         expert_bits=form.bits,
         max_context=entry["native_max_context_tokens"],
         total_params=entry["total_params_b"] * 1e9,

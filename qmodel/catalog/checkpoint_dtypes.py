@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 from qmodel.catalog.config_fields import ConfigFields
 
-__all__ = ["checkpoint_dtype"]
+__all__ = ["checkpoint_dtype", "sixteen_bit_parts"]
 
 _SIXTEEN_BIT = ("bfloat16", "float16", "float32")  # engines load 32-bit checkpoints at 16 bit
+_LEFT_OUT = ("ignore", "modules_to_not_convert", "exclude_modules")
 _METHODS = "fp8, mxfp4, modelopt (FP8, NVFP4), compressed-tensors (FP8, INT4, NVFP4), awq and gptq at 4 bit"
 
 
@@ -39,6 +41,41 @@ def checkpoint_dtype(fields: ConfigFields) -> str:
     elif stated not in _SIXTEEN_BIT:
         fields.refuse("torch_dtype", f"weight type {stated!r} is not known", f"one of {', '.join(_SIXTEEN_BIT)}")
     return "bf16"
+
+
+def sixteen_bit_parts(
+    fields: ConfigFields, layers: int, *, shared_experts: bool
+) -> tuple[Literal["attention", "dense"], ...]:
+    """Tensor classes that a quantised checkpoint leaves at 16 bit in at least half of its layers.
+
+    Args:
+        fields: the configuration; ``ignore``, ``modules_to_not_convert`` or ``exclude_modules`` name modules or
+            patterns of them.
+        layers: layers of the model.
+        shared_experts: the model has shared experts, which then count as dense layers.
+    """
+    config = fields.root.get("quantization_config") or fields.get("quantization_config")
+    if not isinstance(config, Mapping):
+        return ()
+    nested = config.get("quantization")
+    places = [config, nested] if isinstance(nested, Mapping) else [config]
+    names = [str(name) for place in places for key in _LEFT_OUT for name in place.get(key) or ()]
+    dense = ("shared_expert",) if shared_experts else (".mlp.gate_proj", ".mlp.up_proj", ".mlp.down_proj")
+    found: list[Literal["attention", "dense"]] = []
+    if _share(names, ("attn", "attention"), layers) >= 0.5:
+        found.append("attention")
+    if _share(names, dense, layers) >= 0.5:
+        found.append("dense")
+    return tuple(found)
+
+
+def _share(names: list[str], words: tuple[str, ...], layers: int) -> float:
+    """Share of the layers in which a module with one of the words is left out."""
+    touched = [name for name in names if any(word in name for word in words)]
+    numbers = [re.search(r"layers\.(\d+)\.", name) for name in touched]
+    if any(number is None for number in numbers):
+        return 1.0
+    return len({int(number[1]) for number in numbers if number}) / layers
 
 
 def _quantised(config: Mapping[str, Any]) -> str | None:

@@ -204,6 +204,7 @@ class _MoeEntry(_Strict):
 class _Variant(_Strict):
     hf_id: Name
     native_dtype: Dtype | None = None
+    sixteen_bit: list[Literal["attention", "dense"]] = []
     native_max_context_tokens: Count | None = None
     reasoning: bool | Literal["hybrid"] | None = None
     reasoning_parser: dict[str, str] | None = None
@@ -230,6 +231,7 @@ class ModelEntry(_Sourced):
     native_max_context_tokens: Count
     extended_max_context_tokens: Count | None = None
     native_dtype: Dtype
+    sixteen_bit: list[Literal["attention", "dense"]] = []
     extra_params_b: NotNegative | None = None
     extra_params_what: str | None = None
     mtp_layers: CountOrNone = 0

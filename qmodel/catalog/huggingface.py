@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from qmodel.catalog.architectures import windowed_layers
-from qmodel.catalog.checkpoint_dtypes import checkpoint_dtype
+from qmodel.catalog.checkpoint_dtypes import checkpoint_dtype, sixteen_bit_parts
 from qmodel.catalog.config_fields import ConfigFields
 from qmodel.catalog.dtypes import weight_format
 from qmodel.catalog.parameters import parameter_count
@@ -135,6 +135,7 @@ def _model(fields: ConfigFields, family: _Family, *, name: str, path: str) -> Mo
         native_dtype=dtype,
         weight_family=form.family,
         fp8_block=form.fp8_block,
+        sixteen_bit=sixteen_bit_parts(fields, layers, shared_experts=moe is not None and moe.shared_width > 0),
         expert_bits=form.bits,
         max_context=fields.count("max_position_embeddings"),
         total_params=0.0,

@@ -136,7 +136,7 @@ class PassModel:
         sampled = work.decode_tokens / self.layout.pp + 1.0
         flops_s = (
             2 * w.attention * rank_tokens / p.attention_flops
-            + 2 * (w.dense + w.router) * rank_tokens / p.ffn_flops
+            + 2 * (w.dense + w.router) * rank_tokens / p.dense_flops
             + 2 * head * sampled / p.bf16_flops
         ) / c.e_f
         return _norm(weight_bytes / (self._bandwidth * c.e_w), flops_s, GEMM_NORM)

@@ -28,7 +28,8 @@ class Precision:
         expert_bytes: per routed-expert weight as it is read.
         padded_experts: whether kernels store the expert matrices padded.
         attention_flops: dense peak of the attention GEMMs, FLOP/s.
-        ffn_flops: dense peak of the feed-forward GEMMs, FLOP/s.
+        dense_flops: dense peak of the GEMMs of dense layers and shared experts, FLOP/s.
+        ffn_flops: dense peak of the expert GEMMs, FLOP/s.
         bf16_flops: dense 16-bit peak, FLOP/s.
     """
 
@@ -38,6 +39,7 @@ class Precision:
     expert_bytes: float
     padded_experts: bool
     attention_flops: float
+    dense_flops: float
     ffn_flops: float
     bf16_flops: float
 
@@ -105,15 +107,19 @@ def precision_of(model: Model, gpu: Gpu, precision: str | None = None) -> Precis
     # int4 ones (Kimi K2 Thinking) everything but the routed experts.
     four_bit_moe = family in ("fp4", "w4") and model.moe is not None
     int4_experts_only = four_bit_moe and model.native_dtype.startswith("int4")
+    as_shipped = (precision or "auto").lower() in ("auto", _own_family(model))
+    kept = model.sixteen_bit if as_shipped else ()
+    wide_attention, wide_dense = four_bit_moe or "attention" in kept, int4_experts_only or "dense" in kept
     ffn_flops = _peak(gpu, family, bf16_flops)
     return Precision(
         family=family,
-        attention_bytes=BYTES_16_BIT if four_bit_moe else ffn_bytes,
-        dense_bytes=BYTES_16_BIT if int4_experts_only else ffn_bytes,
+        attention_bytes=BYTES_16_BIT if wide_attention else ffn_bytes,
+        dense_bytes=BYTES_16_BIT if wide_dense else ffn_bytes,
         expert_bytes=ffn_bytes,
         # The kernels that unpack MXFP4 where there are no FP4 units.
         padded_experts=family == "w4" and model.native_dtype.startswith("mxfp4"),
-        attention_flops=bf16_flops if four_bit_moe else ffn_flops,
+        attention_flops=bf16_flops if wide_attention else ffn_flops,
+        dense_flops=bf16_flops if wide_dense else ffn_flops,
         ffn_flops=ffn_flops,
         bf16_flops=bf16_flops,
     )

@@ -279,6 +279,21 @@ def test_quantisation_is_read(read: Any, quantization: dict[str, Any], dtype: st
 
 
 @pytest.mark.parametrize(
+    ("left_out", "parts"),
+    [
+        ({}, ()),
+        ({"ignore": ["lm_head"]}, ()),
+        ({"modules_to_not_convert": ["re:.*self_attn.*", "lm_head"]}, ("attention",)),
+        ({"ignore": [f"model.layers.{layer}.self_attn.q_proj" for layer in range(20)]}, ("attention",)),
+        ({"ignore": [f"model.layers.{layer}.mlp.down_proj" for layer in (0, 31)]}, ()),  # first and last alone
+        ({"exclude_modules": ["*.mlp.gate_proj"]}, ("dense",)),
+    ],
+)
+def test_parts_left_at_16_bit_are_read(read: Any, left_out: dict[str, Any], parts: tuple[str, ...]) -> None:
+    assert read(LLAMA_8B | {"quantization_config": {"quant_method": "fp8", **left_out}}).sixteen_bit == parts
+
+
+@pytest.mark.parametrize(
     "quantization",
     [
         {"quant_method": "bitsandbytes", "load_in_4bit": True},

@@ -172,6 +172,19 @@ def test_two_changes_are_named_where_no_single_one_fits(h100: Gpu) -> None:
     assert memory("qwen2.5-32b", small, Layout(tp=8, pp=4), engine, precision="fp8").fits
 
 
+def test_parts_that_a_checkpoint_keeps_at_16_bit_weigh_double(h100: Gpu) -> None:
+    whole = load_catalog().model("llama-3.1-405b")
+    kept = load_catalog().model("meta-llama/Llama-3.1-405B-Instruct-FP8")
+    eight = memory(whole, h100, Layout(tp=8), ENGINE, precision="fp8")
+    plan = memory(kept, h100, Layout(tp=8), ENGINE)
+    attention_gib = shard_weights(whole, Layout(tp=8)).attention / 2**30
+    assert plan.weights_gib - eight.weights_gib == pytest.approx(attention_gib)
+    assert plan.weights_gib == pytest.approx(57.75, rel=0.03)  # as logged; first and last layers are not told apart
+    assert memory(kept, h100, Layout(tp=16), ENGINE, precision="bf16").weights_gib == pytest.approx(
+        memory(whole, h100, Layout(tp=16), ENGINE).weights_gib
+    )
+
+
 def test_redundant_experts_are_weights(r1: Model, h200: Gpu) -> None:
     plain = memory(r1, h200, Layout(dp=8, ep=8), ENGINE)
     copies = memory(r1, h200, Layout(dp=8, ep=8), replace(ENGINE, redundant_experts=32))
