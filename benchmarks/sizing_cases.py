@@ -3,8 +3,7 @@
     python benchmarks/sizing_cases.py CASES_DIR            one line per property that does not hold or is not covered
     python benchmarks/sizing_cases.py CASES_DIR --all      every property
 
-CASES_DIR holds ``cases.yaml``: cases with ``id`` and ``theme``. The checks are in sizing_memory_cases.py,
-sizing_load_cases.py and sizing_practice_cases.py, by id; a case agrees where all of its covered properties hold.
+CASES_DIR holds ``cases.yaml``: cases with ``id`` and ``theme``. The checks are in the modules beside it, by id; a case agrees where all of its covered properties hold.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ import warnings
 from collections import Counter
 from pathlib import Path
 
+import sizing_layout_cases
 import sizing_load_cases
 import sizing_memory_cases
 import sizing_practice_cases
@@ -61,7 +61,12 @@ def _mark(check: Check) -> str:
     return "-" if check.holds is None else "ok" if check.holds else "NO"
 
 
-_ = (sizing_load_cases, sizing_memory_cases, sizing_practice_cases)  # imported for their registrations
+_ = (
+    sizing_layout_cases,
+    sizing_load_cases,
+    sizing_memory_cases,
+    sizing_practice_cases,
+)  # imported for their registrations
 
 if __name__ == "__main__":
     main()
