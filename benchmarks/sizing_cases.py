@@ -3,7 +3,8 @@
     python benchmarks/sizing_cases.py CASES_DIR            one line per property that does not hold or is not covered
     python benchmarks/sizing_cases.py CASES_DIR --all      every property
 
-CASES_DIR holds ``cases.yaml``: cases with ``id`` and ``theme``. The checks are in the modules beside it, by id; a case agrees where all of its covered properties hold.
+CASES_DIR holds ``cases.yaml``: cases with ``id`` and ``theme``. The checks are in the modules beside it, by id; a case
+agrees where all of its covered properties hold.
 """
 
 from __future__ import annotations

@@ -8,13 +8,15 @@ from typing import Any
 
 from qmodel.types import Engine, Gpu
 
-__all__ = ["engine_record", "version_matches"]
+__all__ = ["engine_record", "nearest_version", "version_matches"]
 
 _WATERMARK = 0.03  # of the KV pool, kept free at admission; a planning margin, engines default to none
 _MIB_PER_GIB = 1024.0
 
 
-def engine_record(entry: Mapping[str, Any], *, name: str, constants: str, gpu: Gpu) -> Engine:
+def engine_record(
+    entry: Mapping[str, Any], *, name: str, constants: str, gpu: Gpu, version: str | None = None
+) -> Engine:
     """Default settings of an engine on one GPU.
 
     Args:
@@ -22,15 +24,20 @@ def engine_record(entry: Mapping[str, Any], *, name: str, constants: str, gpu: G
         name: the engine's short name.
         constants: family of step-time constants.
         gpu: the GPU; defaults depend on its memory.
+        version: release that was asked for; None: the entry's own.
     """
     defaults = entry["defaults"]
     utilization = defaults.get("gpu_memory_utilization")
     if utilization is None:
         total_mib = gpu.hbm_gib * _MIB_PER_GIB
         utilization = round(1.0 - _by_memory(defaults["reserved_mib"], gpu) / total_mib, 4)
+    stated = entry["version"]
+    described = version is None or version_matches(stated, version)
+    ranged = " to " in stated or not described
     return Engine(
         name=name,
-        version=entry["version"],
+        version=version if version is not None and ranged else stated,
+        defaults_of="" if described else stated,
         constants=constants,
         max_num_seqs=int(_by_memory(defaults["max_num_seqs"], gpu)),
         max_batched_tokens=int(_by_memory(defaults["max_batched_tokens"], gpu)),
@@ -61,6 +68,22 @@ def version_matches(stated: str, wanted: str) -> bool:
         shared = min(len(low), len(asked))
         return asked[:shared] == low[:shared]
     return low <= asked and asked[: len(high)] <= high
+
+
+def nearest_version(stated: Sequence[str], wanted: str) -> str | None:
+    """The newest of the entries that begin no later than ``wanted``, else the oldest; None if it has no number.
+
+    Example:
+        >>> known = ["0.8 to 0.11", "0.33.0"]
+        >>> [nearest_version(known, version) for version in ("0.14.1", "0.40", "0.6", "nightly")]
+        ['0.8 to 0.11', '0.33.0', '0.8 to 0.11', None]
+    """
+    asked = _numbers(wanted)
+    starts = sorted((low, text) for text in stated if (low := _numbers(text.split(" to ")[0])))
+    if not asked or not starts:
+        return None
+    older = [text for low, text in starts if low <= asked]
+    return older[-1] if older else starts[0][1]
 
 
 def _by_memory(rows: Sequence[Mapping[str, Any]], gpu: Gpu) -> float:

@@ -10,7 +10,7 @@ from typing import Any
 
 from qmodel.catalog.architectures import expand_variants, model_record
 from qmodel.catalog.compilation import canonical_digest, compiled_sections
-from qmodel.catalog.engines import engine_record, version_matches
+from qmodel.catalog.engines import engine_record, nearest_version, version_matches
 from qmodel.catalog.hardware import (
     constants_name,
     fabric_record,
@@ -122,14 +122,19 @@ class Catalog:
         Args:
             name: ``vllm``, ``sglang``, ``tensorrt-llm`` or another name of an entry.
             gpu: the GPU it runs on.
-            version: release, None for the one the step-time constants describe.
+            version: release, None for the one the step-time constants describe. One that no entry describes takes the
+                defaults of the nearest older entry, else of the oldest; ``defaults_of`` of the record says so.
+
+        Raises:
+            CatalogError: for an unknown engine, or a version without a number.
         """
         identity = self._find("engine", name)
         short = self._names["engine"].shown[identity]
         constants = self._constants_family(identity, short, name)
         if version is not None:
             identity = self._version(short, str(version))
-        return engine_record(self._sections["engines"][identity], name=short, constants=constants, gpu=gpu)
+        entry = self._sections["engines"][identity]
+        return engine_record(entry, name=short, constants=constants, gpu=gpu, version=version and str(version))
 
     def price(self, gpu_name: str, rule: PriceRule | None = None, *, key: str = "") -> PriceChoice:
         """A price per GPU-hour by a rule, with the rows it rests on.
@@ -234,6 +239,9 @@ class Catalog:
         for key, text in stated.items():
             if version_matches(text, version):
                 return key
+        nearest = nearest_version(list(stated.values()), version)
+        if nearest is not None:
+            return next(key for key, text in stated.items() if text == nearest)
         known = ", ".join(repr(text) for text in stated.values())
         raise CatalogError(f"no version {version!r} of engine {name!r} in the catalog; versions: {known}")
 

@@ -101,7 +101,7 @@ def memory_answer(
     }
     return Answer(
         data=lambda: data,
-        page=lambda: _page(model, gpu, engine, int(longest), rows),
+        page=lambda: _page(catalog, model, gpu, engine, int(longest), rows),
         tables={"layouts": lambda: (rows, COLUMNS)},
     )
 
@@ -124,7 +124,10 @@ def _row(layout: Layout, plan: MemoryPlan, longest: float) -> Row:
     }
 
 
-def _page(model: Model, gpu: Gpu, engine: Engine, longest: int, rows: Sequence[Row]) -> tuple[Block, ...]:
+def _page(
+    catalog: Catalog, model: Model, gpu: Gpu, engine: Engine, longest: int, rows: Sequence[Row]
+) -> tuple[Block, ...]:
+    from qmodel.perf import memory_rule, resolve_constants
     from qmodel.report import Column, Lines, TextTable
 
     shown = [name for name in COLUMNS if name not in ("reason", "change")]
@@ -133,7 +136,12 @@ def _page(model: Model, gpu: Gpu, engine: Engine, longest: int, rows: Sequence[R
         columns=tuple(Column(header=name, numeric=name not in ("layout", "fits")) for name in shown),
         rows=tuple(tuple(_cell(row[name]) for name in shown) for row in rows),
     )
+    constants = resolve_constants(model, gpu, engine, constants=catalog.constants)
+    release = f", not in the catalog: defaults of {engine.defaults_of}" if engine.defaults_of else ""
     lines = [
+        f"engine: memory as {memory_rule(engine).label} ({memory_rule(engine).source}){release}",
+        f"host: {constants.h0:.2f} ms a step and {constants.h1:.1f} us a sequence; up to {engine.max_batched_tokens:,} "
+        f"tokens a step; {constants.provenance}",
         f"{gpu.usable_gib:.2f} GiB usable of {gpu.hbm_gib:.2f} that the driver reports, "
         f"gpu_memory_utilization {engine.gpu_memory_utilization:g}, max_num_seqs {engine.max_num_seqs}",
         f"concurrency: requests of {longest:,} tokens at once; tight: a margin below 3 % of the usable memory",

@@ -7,6 +7,7 @@ given as records, or as names that the catalog knows.
 from qmodel.perf.kv_cache import held_context, kv_bytes_per_token
 from qmodel.perf.legality import LayoutSet, layouts
 from qmodel.perf.memory_model import MemoryPlan, memory, tokens_in_room
+from qmodel.perf.memory_rules import MemoryRule, memory_rule
 from qmodel.perf.precision import quant_family
 from qmodel.perf.speculation import accepted_spread, prompt_budget, tokens_per_step
 from qmodel.perf.step_constants import StepConstants, resolve_constants
@@ -15,6 +16,7 @@ from qmodel.perf.step_time import decode_step_s, prefill_s, step_components, ste
 __all__ = [
     "LayoutSet",
     "MemoryPlan",
+    "MemoryRule",
     "StepConstants",
     "accepted_spread",
     "decode_step_s",
@@ -22,6 +24,7 @@ __all__ = [
     "kv_bytes_per_token",
     "layouts",
     "memory",
+    "memory_rule",
     "prefill_s",
     "prompt_budget",
     "quant_family",

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from qmodel.perf.memory_rules import release_numbers
 from qmodel.perf.precision import has_fp4_units, has_fp8_units, quant_family
+from qmodel.perf.releases import release_numbers
 from qmodel.types.hardware import Gpu, Model
 from qmodel.types.layouts import Engine, Layout
 

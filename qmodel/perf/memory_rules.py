@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from qmodel.perf.releases import release_numbers
 from qmodel.types.layouts import Engine
 
-__all__ = ["MemoryRule", "memory_rule", "release_numbers"]
+__all__ = ["MemoryRule", "memory_rule"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,18 +121,3 @@ def memory_rule(engine: Engine) -> MemoryRule:
     if not asked:
         return rows[0]
     return next((rule for rule in rows if asked >= rule.first), rows[-1])
-
-
-def release_numbers(version: str) -> tuple[int, ...]:
-    """The first two numbers of a release, of the last one of a range; empty where there are none.
-
-    Example:
-        >>> [release_numbers(version) for version in ("v0.11.2", "0.8 to 0.11", "1.x (PyTorch backend)", "nightly")]
-        [(0, 11), (0, 11), (1,), ()]
-    """
-    numbers: list[int] = []
-    for part in version.rpartition(" to ")[2].strip().lstrip("v").split(".")[:2]:
-        if not part.isdigit():
-            break
-        numbers.append(int(part))
-    return tuple(numbers)

@@ -8,6 +8,7 @@ import numpy as np
 
 from qmodel.perf.components import Pass, PassModel, pass_model
 from qmodel.perf.lookup import constants_or_default, engine_of, gpu_of, model_of
+from qmodel.perf.releases import unfitted_release
 from qmodel.perf.speculation import draft_model, is_head, tokens_per_step
 from qmodel.perf.step_constants import layout_band, unseen_band
 from qmodel.types.constants import EngineConstants
@@ -228,8 +229,9 @@ def step_law(
     knots = batch_knots(max(settings.max_num_seqs * layout.dp, batch, 2.0))
     base_s = steps.token_s(knots, context_tokens) - gamma_s * knots * context_tokens
     band = layout_band(passes.constants, layout, 1 if links is None else links.nodes, constants_or_default(constants))
-    if settings.drafting is not None:
-        band = unseen_band(band, "speculative decoding", constants_or_default(constants))
+    unseen = [name for name in (settings.drafting and "speculative decoding", unfitted_release(settings)) if name]
+    if unseen:
+        band = unseen_band(band, " and ".join(unseen), constants_or_default(constants))
     return StepLaw(
         batch=knots,
         base_s=base_s,

@@ -159,8 +159,13 @@ def test_engine_versions_are_matched() -> None:
     b200 = CATALOG.gpu("b200-sxm")
     newer = CATALOG.engine("vllm", b200, version="0.33")
     assert (newer.version, newer.gpu_memory_utilization, newer.max_batched_tokens) == ("0.33.0", 0.92, 16384)
-    with pytest.raises(CatalogError, match=r"no version '0\.20' of engine 'vllm'"):
-        CATALOG.engine("vllm", b200, version="0.20")
+    assert newer.defaults_of == ""
+    between = CATALOG.engine("vllm", b200, version="0.20")
+    assert (between.version, between.defaults_of, between.gpu_memory_utilization) == ("0.20", "0.8 to 0.11", 0.9)
+    assert CATALOG.engine("vllm", b200, version="0.40").defaults_of == "0.33.0"
+    assert CATALOG.engine("vllm", b200, version="0.11.2").version == "0.11.2"
+    with pytest.raises(CatalogError, match=r"no version 'nightly' of engine 'vllm'"):
+        CATALOG.engine("vllm", b200, version="nightly")
     assert CATALOG.engine_versions("vllm") == ["0.8 to 0.11", "0.33.0"]
 
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from qmodel.catalog import load_catalog
-from qmodel.perf import StepConstants, quant_family, resolve_constants
+from qmodel.perf import StepConstants, quant_family, resolve_constants, step_law
 from qmodel.perf.precision import kv_element_bytes, precision_of
-from qmodel.types import Engine, Gpu, Model
+from qmodel.types import Engine, Gpu, Layout, Model
 
 CONSTANTS = load_catalog().constants
 VLLM, SGLANG = Engine(), Engine(name="sglang", constants="SGLang")
@@ -25,6 +25,15 @@ def _resolve(model: str | Model, gpu: str | Gpu, engine: Engine, precision: str 
         constants=CONSTANTS,
         precision=precision,
     )
+
+
+def test_a_release_without_a_row_widens_the_band(h100: Gpu) -> None:
+    work = {"context_tokens": 2000.0, "prompt_tokens": 1000.0, "batch": 32.0}
+    qwen = load_catalog().model("qwen3-32b")
+    versions = ("", "0.11.2", "0.33.0", "0.8.5")
+    bands = [step_law(qwen, h100, Layout(), Engine(version=version), **work).band for version in versions]
+    assert [band.p90 for band in bands] == [0.105, 0.105, 0.43, 0.43]
+    assert bands[2].level == "release 0.33.0 of vllm never fitted; exact override"
 
 
 def test_a_fit_is_multiplied_by_the_class_factors_only() -> None:
