@@ -11,7 +11,7 @@ from qmodel.perf.memory_rules import MemoryRule, memory_rule
 from qmodel.perf.precision import quant_family
 from qmodel.perf.speculation import accepted_spread, prompt_budget, tokens_per_step
 from qmodel.perf.step_constants import StepConstants, resolve_constants
-from qmodel.perf.step_time import decode_step_s, prefill_s, step_components, step_law
+from qmodel.perf.step_time import batch_knots, decode_step_s, prefill_s, step_components, step_law
 
 __all__ = [
     "LayoutSet",
@@ -19,6 +19,7 @@ __all__ = [
     "MemoryRule",
     "StepConstants",
     "accepted_spread",
+    "batch_knots",
     "decode_step_s",
     "held_context",
     "kv_bytes_per_token",

@@ -17,7 +17,7 @@ from qmodel.types.laws import FloatArray
 from qmodel.types.layouts import Engine, Layout, LinkCosts
 from qmodel.types.replica import StepLaw
 
-__all__ = ["decode_step_s", "prefill_s", "step_components", "step_law"]
+__all__ = ["batch_knots", "decode_step_s", "prefill_s", "step_components", "step_law"]
 
 KNOTS_PER_OCTAVE = 4
 CONTEXT_SECANT = 0.02  # relative step of the context in the slope per KV token

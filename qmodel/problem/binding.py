@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from qmodel.catalog import Catalog, load_catalog
 from qmodel.errors import CatalogError, Problem, ScenarioError
+from qmodel.problem.aic_steps import aic_missing
 from qmodel.problem.calibrations import calibration_notes, known_catalog, unused_calibrations
 from qmodel.problem.demand import bind_class
 from qmodel.problem.fleet_limits import bind_limits
@@ -237,6 +238,8 @@ class _Binder:
         engine = replace(engine, **settings)
         if drafting is not None:
             engine = replace(engine, speculation=self._speculation(gpu_name, drafting))
+        if engine.step_times == "aic" and (missing := aic_missing()) is not None:
+            self._reject(self._engine_key(gpu_name, "step_times"), *missing)
         room = no_prompt_room(engine)
         if room is not None:
             stated = "max_batched_tokens" if "max_batched_tokens" in settings else "max_num_seqs"

@@ -49,12 +49,13 @@ def _listed(degrees: Iterable[int]) -> str:
 def engine_note(engine: Engine) -> str:
     """The engine's settings that decide waits and memory."""
     version = f" {engine.version}" if engine.version else ""
+    source = ", step times of aiconfigurator, without host time" if engine.step_times == "aic" else ""
     unknown = f" (not in the catalog: defaults of {engine.defaults_of})" if engine.defaults_of else ""
     return (
         f"{engine.name}{version}{unknown},"
         f" up to {engine.max_num_seqs} sequences and {engine.max_batched_tokens} tokens a step,"
         f" {engine.gpu_memory_utilization:.1%} of the memory, {engine.watermark:.0%} of it kept free at admission"
-        f" ({engine.admission}), KV type {engine.kv_dtype}, router {engine.router}{_speculation_note(engine)}"
+        f" ({engine.admission}), KV type {engine.kv_dtype}, router {engine.router}{source}{_speculation_note(engine)}"
     )
 
 

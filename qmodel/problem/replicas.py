@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from qmodel.perf import MemoryPlan, memory, prompt_budget, step_law
+from qmodel.problem.aic_steps import aic_step_law
 from qmodel.problem.instances import GpuOption, Instance, Profile
 from qmodel.topology import link_costs
 from qmodel.types import Engine, Layout, Lengths, MeasuredCapacity, Model, Refusal, Replica, mix_lengths
@@ -132,7 +133,8 @@ def _from_catalog(
     if not plan.fits:
         return Refusal(layout=layout, kind="memory", reason=plan.reason, change=plan.change)
     batch = _operating_batch(plan, engine, layout, lengths)
-    step = step_law(
+    law = aic_step_law if engine.step_times == "aic" else step_law
+    step = law(
         model,
         option.gpu,
         layout,
@@ -144,6 +146,8 @@ def _from_catalog(
         batch=batch,
         precision=precision,
     )
+    if isinstance(step, Refusal):
+        return step
     return Replica(
         step=step,
         max_num_seqs=engine.max_num_seqs * layout.dp,

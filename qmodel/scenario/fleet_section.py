@@ -92,6 +92,10 @@ class EngineSpec(Section):
     speculative: SpeculativeSpec | None = Field(
         default=None, description="Speculative decoding; one token per step if left out."
     )
+    step_times: Literal["fitted", "aic"] | None = Field(
+        default=None,
+        description="Where step times come from: fitted constants (default), or aic, an installed aiconfigurator 0.12.",
+    )
     redundant_experts: Stock | None = Field(
         default=None, description="Copies of routed experts in each mixture layer beside the experts, over one stage."
     )

@@ -83,6 +83,9 @@ FLEET_FILE_UNSUPPORTED: tuple[Unsupported, ...] = (
         _ROUTERS,
         "prefix_aware",
     ),
+    Unsupported(
+        "pools.*.engine.step_times", "step times of another source by pool", "set engine.step_times in the scenario"
+    ),
     Unsupported("pools.*.engine.speculative", "speculative decoding by pool", "set engine.speculative in the scenario"),
 )
 

@@ -191,6 +191,7 @@ class Engine:
         kv_dtype: ``auto``, ``bf16`` or ``fp8``.
         block_tokens: tokens of one KV page.
         router: how requests are spread over replicas.
+        step_times: ``fitted`` constants, or ``aic``: an installed aiconfigurator.
         defaults_of: release whose defaults were taken, where the catalog does not have this one.
         speculation: speculative decoding; None: one token per step.
         redundant_experts: copies of routed experts that each mixture layer holds beside the experts, over one stage.
@@ -208,6 +209,7 @@ class Engine:
     kv_dtype: Literal["auto", "bf16", "fp8"] = "auto"
     block_tokens: int = 16
     router: Router = "jsq"
+    step_times: Literal["fitted", "aic"] = "fitted"
     defaults_of: str = ""
     speculation: Speculation | None = None
     redundant_experts: int = 0
