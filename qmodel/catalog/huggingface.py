@@ -114,6 +114,7 @@ def _model(fields: ConfigFields, family: _Family, *, name: str, path: str) -> Mo
     _check_together(fields, heads, kv_heads, moe)
     dtype = checkpoint_dtype(fields)
     form = weight_format(dtype)
+    sixteen_bit = sixteen_bit_parts(fields, layers, shared_experts=moe is not None and moe.shared_width > 0)
     indexer = fields.get("index_head_dim")
     tied = fields.get("tie_word_embeddings")
     return Model(
@@ -135,7 +136,8 @@ def _model(fields: ConfigFields, family: _Family, *, name: str, path: str) -> Mo
         native_dtype=dtype,
         weight_family=form.family,
         fp8_block=form.fp8_block,
-        sixteen_bit=sixteen_bit_parts(fields, layers, shared_experts=moe is not None and moe.shared_width > 0),
+        attention_16_bit="attention" in sixteen_bit,
+        dense_16_bit="dense" in sixteen_bit,
         expert_bits=form.bits,
         max_context=fields.count("max_position_embeddings"),
         total_params=0.0,

@@ -198,12 +198,21 @@ def _band_notes(cases: Mapping[str, PoolCase]) -> list[str]:
         and case.replica.watermark == 0.0
         and case.replica.admission == "full_prompt"
     ]
-    return thrashing + [
-        f"pool {name}: nine in ten measured step times lie within {band.p90:.0%} of this model ({band.level});"
-        f" confidence {band.confidence}"
+    tight = [
+        f"pool {name}: tight: its KV pool is below 3 % of a GPU's memory; another release of the engine may not start"
         for name, case in cases.items()
-        if (band := case.replica.step.band).p90 > 0
+        if case.replica.memory_tight
     ]
+    return (
+        thrashing
+        + tight
+        + [
+            f"pool {name}: nine in ten measured step times lie within {band.p90:.0%} of this model ({band.level});"
+            f" confidence {band.confidence}"
+            for name, case in cases.items()
+            if (band := case.replica.step.band).p90 > 0
+        ]
+    )
 
 
 def _stage_notes(classes: Mapping[str, RequestClass], cases: Mapping[str, PoolCase], fleet: Fleet) -> list[str]:

@@ -108,8 +108,8 @@ def precision_of(model: Model, gpu: Gpu, precision: str | None = None) -> Precis
     four_bit_moe = family in ("fp4", "w4") and model.moe is not None
     int4_experts_only = four_bit_moe and model.native_dtype.startswith("int4")
     as_shipped = (precision or "auto").lower() in ("auto", _own_family(model))
-    kept = model.sixteen_bit if as_shipped else ()
-    wide_attention, wide_dense = four_bit_moe or "attention" in kept, int4_experts_only or "dense" in kept
+    wide_attention = four_bit_moe or (as_shipped and model.attention_16_bit)
+    wide_dense = int4_experts_only or (as_shipped and model.dense_16_bit)
     ffn_flops = _peak(gpu, family, bf16_flops)
     return Precision(
         family=family,

@@ -158,6 +158,7 @@ def _from_catalog(
         recompute_factor=engine.recompute_factor,
         kv_slope=plan.kv_slope,
         kv_fixed_tokens=plan.kv_fixed_tokens,
+        memory_tight=plan.tight,
     )
 
 

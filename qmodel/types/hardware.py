@@ -216,8 +216,8 @@ class Model:
         indexer_bytes_per_token: extra bytes per token and layer of a sparse-attention indexer.
         weight_family: ``bf16``, ``fp8`` or ``fp4`` (4-bit experts) as the checkpoint ships.
         fp8_block: block size of block-quantised FP8 checkpoints, 0 without.
-        sixteen_bit: tensor classes that a quantised checkpoint keeps at 16 bit: ``attention``, ``dense`` (dense layers
-            and shared experts).
+        attention_16_bit: a quantised checkpoint keeps its attention at 16 bit.
+        dense_16_bit: a quantised checkpoint keeps its dense layers and shared experts at 16 bit.
         expert_bits: bits per routed-expert weight incl. scales, as the checkpoint ships.
         total_params: of the text model, or as published.
         extra_params: vision towers and the like, kept at 16 bit.
@@ -252,7 +252,8 @@ class Model:
     indexer_topk: int = 0
     output_gate: bool = False
     fp8_block: int = 0
-    sixteen_bit: tuple[Literal["attention", "dense"], ...] = ()
+    attention_16_bit: bool = False
+    dense_16_bit: bool = False
     expert_bits: float = 16.0
     extra_params: float = 0.0
     mtp_layers: int = 0

@@ -203,6 +203,7 @@ class Replica:
             ``full_prompt``.
         preemption: what evicted tokens cost: ``recompute`` prefills them again, ``swap`` copies them out and back.
         swap_out_s_per_token, swap_in_s_per_token: time that one copied token adds to a step, s.
+        memory_tight: the KV pool is below 3 % of the memory of a GPU, by the memory model.
     """
 
     step: StepLaw
@@ -217,6 +218,7 @@ class Replica:
     preemption: Preemption = "recompute"
     swap_out_s_per_token: float = 0.0
     swap_in_s_per_token: float = 0.0
+    memory_tight: bool = False
 
     @property
     def eviction_s_per_token(self) -> float:
@@ -240,6 +242,7 @@ class Replica:
             "preemption": self.preemption,
             "swap_out_s_per_token": self.swap_out_s_per_token,
             "swap_in_s_per_token": self.swap_in_s_per_token,
+            "memory_tight": self.memory_tight,
         }
 
     @classmethod
