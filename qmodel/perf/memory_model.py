@@ -270,7 +270,7 @@ def _shares(ask: _Request, rule: MemoryRule) -> _Shares:
     """The GPU's memory by use, as the engine's rule has it."""
     usable, engine, model = ask.gpu.usable_gib, ask.engine, ask.model
     precision = precision_of(model, ask.gpu, ask.precision)
-    weights = weight_bytes_per_gpu(model, ask.layout, precision, engine.redundant_experts) / GIB
+    weights = weight_bytes_per_gpu(model, ask.layout, precision, engine.redundant_experts, rule.padded_width) / GIB
     weights += _draft_weight_bytes(ask) / GIB
     group = 0 if ask.layout.gpus == 1 else 1
     context, graphs = rule.context_gib[group], rule.graphs_gib[group]

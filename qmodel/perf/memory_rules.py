@@ -31,6 +31,7 @@ class MemoryRule:
         graphs_counted: graphs come out of the share; else they must find room beyond it.
         state_blocks: pages of recurrent state that a sequence holds per group of linear layers.
         stretches_pages: KV pages grow until one holds a layer's recurrent state.
+        padded_width: multiple that the width of an MXFP4 expert's slice is filled up to, elements.
         source: where this was read.
     """
 
@@ -47,6 +48,7 @@ class MemoryRule:
     graphs_counted: bool = False
     state_blocks: int = 1
     stretches_pages: bool = False
+    padded_width: int = 64
     source: str = ""
 
     def sampler_bytes_on(self, architecture: str) -> float:
@@ -55,7 +57,7 @@ class MemoryRule:
 
     @property
     def label(self) -> str:
-        """The engine and the releases it speaks for, e.g. ``vllm 0.8 to 0.11``."""
+        """The engine and the releases it speaks for, e.g. ``vllm 0.8 to 0.10``."""
         return f"{self.engine} {self.versions}"
 
 
@@ -83,7 +85,19 @@ RULES: tuple[MemoryRule, ...] = (
     ),
     MemoryRule(
         engine="vllm",
-        versions="0.8 to 0.11",
+        versions="0.11",
+        first=(0, 11),
+        sampler_bytes=_SAMPLER_BYTES,
+        sampler_bytes_by_architecture=_SAMPLER_BYTES_AMPERE,
+        graphs_gib=_GRAPHS_GIB,
+        state_blocks=2,
+        stretches_pages=True,
+        source=_VLLM_LOGS,
+    ),
+    MemoryRule(
+        engine="vllm",
+        versions="0.8 to 0.10",
+        padded_width=128,
         sampler_bytes=_SAMPLER_BYTES,
         sampler_bytes_by_architecture=_SAMPLER_BYTES_AMPERE,
         graphs_gib=_GRAPHS_GIB,
@@ -114,7 +128,7 @@ def memory_rule(engine: Engine) -> MemoryRule:
     Example:
         >>> from qmodel.types import Engine
         >>> [memory_rule(Engine(version=version)).versions for version in ("0.11.0", "0.33.0", "")]
-        ['0.8 to 0.11', '0.12 to 0.33', '0.12 to 0.33']
+        ['0.11', '0.12 to 0.33', '0.12 to 0.33']
     """
     rows = [rule for rule in RULES if rule.engine == engine.name] or [rule for rule in RULES if rule.engine == "vllm"]
     asked = release_numbers(engine.version)

@@ -68,7 +68,9 @@ def shard_weights(model: Model, layout: Layout) -> WeightShard:
     )
 
 
-def weight_bytes_per_gpu(model: Model, layout: Layout, precision: Precision, redundant_experts: int = 0) -> float:
+def weight_bytes_per_gpu(
+    model: Model, layout: Layout, precision: Precision, redundant_experts: int = 0, padded_width: int = PADDED_WIDTH
+) -> float:
     """Bytes of weights on the fullest GPU of a replica.
 
     With several pipeline stages the fullest one has ``ceil(layers / pp)`` layers and either the embedding or
@@ -79,9 +81,10 @@ def weight_bytes_per_gpu(model: Model, layout: Layout, precision: Precision, red
         layout: how the replica is spread.
         precision: bytes per weight of each tensor class.
         redundant_experts: copies of routed experts that each mixture layer holds beside the experts, over the stage.
+        padded_width: multiple that the width of an MXFP4 expert's slice is filled up to, elements.
     """
     shard = shard_weights(model, layout)
-    padding = expert_padding(model, layout) if precision.padded_experts else 1.0
+    padding = expert_padding(model, layout, padded_width) if precision.padded_experts else 1.0
     experts = model.moe.experts if model.moe else 0
     layers = (
         shard.attention * precision.attention_bytes
@@ -104,11 +107,11 @@ def layer_share(model: Model, pp: int) -> float:
     return -(-model.layers // pp) / model.layers
 
 
-def expert_padding(model: Model, layout: Layout) -> float:
+def expert_padding(model: Model, layout: Layout, padded_width: int = PADDED_WIDTH) -> float:
     """Stored over plain bytes of MXFP4 experts: the hidden size and each slice's width are filled up.
 
     Start-up logs: 64.38 GiB of the 120B model on one H100 (hidden size 2880 stored as 3072), 17.22 on each of four
-    A100 (and 720 as 768).
+    A100 (and 720 as 768). Releases before 0.11 filled slices to 128: 65.97 GiB on one H100 with 0.10.1.
 
     Example:
         >>> from qmodel.catalog import load_catalog
@@ -120,7 +123,7 @@ def expert_padding(model: Model, layout: Layout) -> float:
     if model.moe is None:
         return 1.0
     width = model.moe.expert_width if layout.ep > 1 else model.moe.expert_width / layout.stage_gpus
-    return _filled(model.hidden, PADDED_HIDDEN) * _filled(width, PADDED_WIDTH)
+    return _filled(model.hidden, PADDED_HIDDEN) * _filled(width, padded_width)
 
 
 def _filled(size: float, multiple: int) -> float:

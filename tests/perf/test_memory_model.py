@@ -114,7 +114,7 @@ def test_an_older_release_leaves_graphs_outside_the_utilisation(h100: Gpu) -> No
     new = replace(ENGINE, version="0.14.1")
     plans = [memory("qwen3-8b", h100, Layout(), engine) for engine in (old, new)]
     assert plans[0].kv_room_gib - plans[1].kv_room_gib == pytest.approx(0.5)
-    assert [plan.rule for plan in plans] == ["vllm 0.8 to 0.11", "vllm 0.12 to 0.33"]
+    assert [plan.rule for plan in plans] == ["vllm 0.11", "vllm 0.12 to 0.33"]
     full = memory("qwen3-8b", h100, Layout(), replace(old, gpu_memory_utilization=1.0))
     assert not full.fits
     assert "CUDA graphs" in full.reason and "raising it cannot help" in full.reason
@@ -126,8 +126,8 @@ def test_an_unknown_engine_or_release_takes_the_newest_rule_there_is() -> None:
         for name, version in (("vllm", "9.9"), ("vllm", "nightly"), ("other", "1.0"), ("sglang", "0.5.23"))
     ]
     assert rules == ["vllm 0.12 to 0.33", "vllm 0.12 to 0.33", "vllm 0.12 to 0.33", "sglang 0.4 to 0.5"]
-    assert memory_rule(Engine(version="0.6.6")).versions == "0.8 to 0.11"
-    assert memory_rule(Engine(version="0.8 to 0.11")).versions == "0.8 to 0.11"
+    assert memory_rule(Engine(version="0.6.6")).versions == "0.8 to 0.10"
+    assert memory_rule(Engine(version="0.8 to 0.11")).versions == "0.11"
 
 
 def test_a_margin_below_three_per_cent_is_tight(gpt_oss: Model, h100: Gpu) -> None:
