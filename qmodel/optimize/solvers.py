@@ -152,8 +152,14 @@ def _backend(name: str, *, mip: bool, gap: float, seconds: float) -> Any:
     import pulp
 
     if name == "highs":
-        # the feasibility jump costs 12 ms a solve and finds nothing on programs of this size
-        quick = {"mip_heuristic_run_feasibility_jump": False}
+        # on programs of this size the feasibility jump costs 12 ms a solve and finds nothing; restarts and fixing by
+        # reduced costs solve parts of them several times over; a second worker looks at more nodes, not for less time
+        quick: dict[str, bool | str] = {
+            "mip_heuristic_run_feasibility_jump": False,
+            "mip_heuristic_run_root_reduced_cost": False,
+            "mip_allow_restart": False,
+            "parallel": "off",
+        }
         return pulp.HiGHS(mip=mip, msg=False, gapRel=gap, timeLimit=seconds, random_seed=1, **quick)
     if name == "scip":
         return pulp.SCIP_PY(mip=mip, msg=False, gapRel=gap, timeLimit=seconds)
