@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from qmodel.candidates.crossings import TIGHT, BoolArray, Bracket, Look, narrowed
 from qmodel.candidates.enumeration import Candidate
 from qmodel.candidates.resources import resource_shares, tpot_limit_s
 from qmodel.evaluation import slo_ratios
@@ -17,10 +18,7 @@ __all__ = ["Frontier", "feasible_at", "frontier", "frontier_between", "least_cou
 
 _COARSE = (1e-4, 0.5, 0.85)  # of the largest stable load; the first is zero load: prefill alone may miss
 _NO_LOAD = 1e-6  # share of the demand at which only the hardware speaks
-_ROUNDS = 12  # at most; smooth predictions take two
-_TIGHT = 0.004  # relative width at which an interval is narrow enough
-_ASIDE, _ENOUGH = 0.15, 0.45 * _TIGHT  # looks beside the likely crossing: part of the way to an end, of the load
-_BESIDE = 0.9 * _TIGHT * np.array([-1.0, 0.0, 1.0])  # looks at a load near which the crossing is likely
+_BESIDE = 0.9 * TIGHT * np.array([-1.0, 0.0, 1.0])  # looks at a load near which the crossing is likely
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -56,9 +54,7 @@ def feasible_at(
     candidates: Sequence[Candidate], classes: Sequence[RequestClass], counts: IntArray, loads: FloatArray
 ) -> FloatArray:
     """Worst prediction over target of each case, shape (C,); at most 1 where every target is met."""
-    worst = np.empty(len(candidates))
-    for rows in _alike(candidates):
-        worst[rows] = _mean_tpot_ratios(_take(candidates, rows), classes, counts[rows], loads[rows])
+    worst = _screened(candidates, classes, counts, loads)
     left = np.flatnonzero(worst <= 1.0)
     if left.size:
         worst[left] = _reached(_take(candidates, left), classes, counts[left], loads[left])
@@ -69,10 +65,22 @@ def _reached(
     candidates: Sequence[Candidate], classes: Sequence[RequestClass], counts: IntArray, loads: FloatArray
 ) -> FloatArray:
     """As :func:`feasible_at` without the screen, which settles little near the crossing."""
-    worst = np.empty(len(candidates))
+    return np.asarray(_target_ratios(candidates, classes, counts, loads).max(axis=1))
+
+
+def _target_ratios(
+    candidates: Sequence[Candidate],
+    classes: Sequence[RequestClass],
+    counts: IntArray,
+    loads: FloatArray,
+    targets: BoolArray | None = None,
+) -> FloatArray:
+    """Prediction over target of each case and each of the chosen targets, shape (C, W)."""
+    chosen = np.ones(_targets(classes), dtype=bool) if targets is None else targets
+    ratios = np.empty((len(candidates), int(chosen.sum())))
     for rows in _alike(candidates):
         some = _take(candidates, rows)
-        ratios = slo_ratios(
+        ratios[rows] = slo_ratios(
             [item.replica for item in some],
             classes,
             [1.0] * len(classes),
@@ -80,8 +88,18 @@ def _reached(
             loads[rows],
             some[0].router,
             confidence=some[0].confidence,
+            targets=chosen,
         )
-        worst[rows] = ratios.max(axis=1)
+    return ratios
+
+
+def _screened(
+    candidates: Sequence[Candidate], classes: Sequence[RequestClass], counts: IntArray, loads: FloatArray
+) -> FloatArray:
+    """Mean TPOT over what the targets allow it, shape (C,)."""
+    worst = np.empty(len(candidates))
+    for rows in _alike(candidates):
+        worst[rows] = _mean_tpot_ratios(_take(candidates, rows), classes, counts[rows], loads[rows])
     return worst
 
 
@@ -164,98 +182,87 @@ def frontier_between(
         high: a load that is not.
     """
     one, sizes = [candidate], np.array([replicas])
+    look, row = _look(one, classes, sizes), np.zeros(1, dtype=int)
     looks = np.minimum(low * (1.0 + _BESIDE), 0.5 * (low + high))
-    found = _looked_at(one, classes, sizes, looks[None, :])[0]
-    met = int((found <= 0.0).sum())
+    found = np.maximum.accumulate(look(row, looks[None, :], np.ones(_targets(classes), dtype=bool))[0], axis=0)
     slope = (found[-1] - found[0]) / (looks[-1] - looks[0])
-    before, behind = found[0] + slope * (surely - looks[0]), found[-1] + slope * (high - looks[-1])
-    loads, sides = np.array([surely, *looks, high]), np.array([min(before, 0.0), *found, max(behind, 0.0)])
-    bracket = [np.array([side[place]]) for place in (met, met + 1) for side in (loads, sides)]
-    narrowed = _narrowed(one, classes, sizes, *bracket)
-    if met == 0 and narrowed.low[0] == surely and _reached(one, classes, sizes, narrowed.low)[0] > 1.0:
-        narrowed = frontier(one, classes, sizes)
-    return float(narrowed.low[0]), float(narrowed.high[0])
+    before = np.minimum(found[0] + slope * (surely - looks[0]), 0.0)
+    behind = np.maximum(found[-1] + slope * (high - looks[-1]), 0.0)
+    ends = Bracket(
+        loads=np.array([[surely, surely, high, high]]), sides=np.stack([before, before, behind, behind])[None, :]
+    )
+    cut = narrowed(look, ends.with_looks(row, looks[None, :], found[None, :]))
+    if cut.low[0] == surely and _reached(one, classes, sizes, cut.low)[0] > 1.0:
+        whole = frontier(one, classes, sizes)
+        return float(whole.low[0]), float(whole.high[0])
+    return float(cut.low[0]), float(cut.high[0])
 
 
-def _looked_at(
-    candidates: Sequence[Candidate], classes: Sequence[RequestClass], sizes: IntArray, loads: FloatArray
-) -> FloatArray:
-    """Log of the worst prediction over target at P ascending loads of each case, made monotone, shape (C, P)."""
-    many = loads.shape[1]
-    cases = [item for item in candidates for _ in range(many)]
-    worst = _reached(cases, classes, np.repeat(sizes, many), loads.ravel()).reshape(loads.shape)
-    return np.maximum.accumulate(np.log(worst), axis=1)
+def _log(ratios: FloatArray) -> FloatArray:
+    with np.errstate(divide="ignore"):  # requests of one token have no time per token
+        return np.asarray(np.log(ratios))
+
+
+def _targets(classes: Sequence[RequestClass]) -> int:
+    return sum(len(item.slos) for item in classes)
+
+
+def _look(candidates: Sequence[Candidate], classes: Sequence[RequestClass], sizes: IntArray) -> Look:
+    """Looks at some of these cases, P loads each."""
+
+    def look(rows: IntArray, loads: FloatArray, targets: BoolArray) -> FloatArray:
+        cases = np.repeat(rows, loads.shape[1])
+        ratios = _target_ratios(_take(candidates, cases), classes, sizes[cases], loads.ravel(), targets)
+        return _log(ratios).reshape(*loads.shape, -1)
+
+    return look
 
 
 def _crossings(candidates: Sequence[Candidate], classes: Sequence[RequestClass], sizes: IntArray) -> Frontier:
-    """Narrow all cases together: a coarse grid made monotone, then interpolated points."""
+    """Narrow all cases together: a coarse grid made monotone, then looks near the crossing."""
     capacity = sizes / unit_loads(candidates, classes)
-    grid = capacity[:, None] * np.array(_COARSE)[None, :]
-    ratios = np.full(grid.shape, np.inf)
     live = np.flatnonzero(capacity > 0)
-    many = grid.shape[1]
-    flat = feasible_at(
-        [item for item in _take(candidates, live) for _ in range(many)],
-        classes,
-        np.repeat(sizes[live], many),
-        grid[live].ravel(),
+    many, size = _take(candidates, live), sizes[live]
+    grid = capacity[live, None] * np.array(_COARSE)[None, :]
+    sides = np.maximum.accumulate(_coarse_sides(many, classes, size, grid), axis=1)
+    nothing, full = np.full((live.size, 1, sides.shape[2]), -np.inf), np.full((live.size, 1, sides.shape[2]), np.inf)
+    none = np.zeros((live.size, 1))
+    edges = np.concatenate([none, none, grid, capacity[live, None], capacity[live, None]], axis=1)
+    known = np.concatenate([nothing, nothing, sides, full, full], axis=1)
+    good = (sides.max(axis=2) <= 0.0).sum(axis=1)
+    take = good[:, None] + np.arange(4)
+    ends = Bracket(
+        loads=np.take_along_axis(edges, take, axis=1), sides=np.take_along_axis(known, take[..., None], axis=1)
     )
-    ratios[live] = np.maximum.accumulate(flat.reshape(live.size, many), axis=1)
-    good = (ratios <= 1.0).sum(axis=1)
-    rows = np.arange(len(candidates))
-    edges = np.concatenate([np.zeros((rows.size, 1)), grid, capacity[:, None]], axis=1)
-    sides = np.concatenate([np.full((rows.size, 1), 1e-3), ratios, np.full((rows.size, 1), np.inf)], axis=1)
-    low, high = edges[rows, good], edges[rows, good + 1]
-    below, above = sides[rows, good], sides[rows, good + 1]
-    rows = np.flatnonzero(good > 0)
-    ends = (np.log(np.minimum(below[rows], 1.0)), high[rows], np.log(np.maximum(above[rows], 1.0)))
-    found = _narrowed(_take(candidates, rows), classes, sizes[rows], low[rows], *ends)
-    low[rows], high[rows] = found.low, found.high
-    low[good == 0] = 0.0
-    return Frontier(low=low, high=np.where(capacity > 0, high, 0.0))
-
-
-def _narrowed(
-    candidates: Sequence[Candidate],
-    classes: Sequence[RequestClass],
-    sizes: IntArray,
-    low: FloatArray,
-    below: FloatArray,
-    high: FloatArray,
-    above: FloatArray,
-) -> Frontier:
-    """Shrink intervals that hold the crossing, three looks in each round of all cases together.
-
-    One look is where the chord of log(prediction / target) crosses, one to each side of it, closer as the interval
-    shrinks. A percentile jumps where the share of requests that wait passes its level; there the chord says little:
-    after a round that shrank an interval little it is cut in four even parts.
-
-    Args:
-        low, high: loads that are carried and that are not, shapes (C,).
-        below, above: log of prediction over target there, shapes (C,).
-    """
-    low, high, below, above = low.copy(), high.copy(), below.copy(), above.copy()
-    even = np.zeros(len(candidates), dtype=bool)
-    for _ in range(_ROUNDS):
-        rows = np.flatnonzero(high - low > _TIGHT * high)
-        if rows.size == 0:
-            break
-        width = high[rows] - low[rows]
-        chord = np.isfinite(above[rows]) & np.isfinite(below[rows]) & ~even[rows]
-        fall = np.where(chord, below[rows] - above[rows], -1.0)
-        middle = np.minimum(np.maximum(np.where(chord, below[rows] / np.minimum(fall, -1e-12), 0.5), 0.02), 0.98)
-        aside = np.maximum(_ASIDE * np.minimum(middle, 1.0 - middle), _ENOUGH * high[rows] / width)
-        aside = np.where(chord, np.minimum(aside, 0.5 * np.minimum(middle, 1.0 - middle)), 0.25)
-        parts = middle[:, None] + aside[:, None] * np.array([-1.0, 0.0, 1.0])
-        loads = low[rows, None] + width[:, None] * parts
-        looks = _looked_at(_take(candidates, rows), classes, sizes[rows], loads)
-        each, met = np.arange(rows.size), (looks <= 0.0).sum(axis=1)
-        edges = np.concatenate([low[rows, None], loads, high[rows, None]], axis=1)
-        sides = np.concatenate([below[rows, None], looks, above[rows, None]], axis=1)
-        low[rows], below[rows] = edges[each, met], sides[each, met]
-        high[rows], above[rows] = edges[each, met + 1], sides[each, met + 1]
-        even[rows] = high[rows] - low[rows] > width / 3.0
+    some = np.flatnonzero(good > 0)
+    cut = narrowed(
+        _look(_take(many, some), classes, size[some]), Bracket(loads=ends.loads[some], sides=ends.sides[some])
+    )
+    low, high = np.zeros(capacity.size), np.zeros(capacity.size)
+    high[live] = ends.high
+    low[live[some]], high[live[some]] = cut.low, cut.high
     return Frontier(low=low, high=high)
+
+
+def _coarse_sides(
+    candidates: Sequence[Candidate], classes: Sequence[RequestClass], sizes: IntArray, loads: FloatArray
+) -> FloatArray:
+    """Log of prediction over target at P loads of each case, shape (C, P, W).
+
+    Under bursts a prediction takes so long that loads which miss in mean TPOT are screened first; their sides are
+    infinite.
+    """
+    rows = np.arange(len(candidates))
+    every = np.ones(_targets(classes), dtype=bool)
+    if all(item.stream().burst is None for item in classes):
+        return _look(candidates, classes, sizes)(rows, loads, every)
+    cases = np.repeat(rows, loads.shape[1])
+    many, size, flat = _take(candidates, cases), sizes[cases], loads.ravel()
+    sides = np.full((flat.size, every.size), np.inf)
+    left = np.flatnonzero(_screened(many, classes, size, flat) <= 1.0)
+    if left.size:
+        sides[left] = _log(_target_ratios(_take(many, left), classes, size[left], flat[left]))
+    return sides.reshape(*loads.shape, -1)
 
 
 def least_counts(

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
+import numpy.typing as npt
 
 from qmodel.evaluation.bindings import TOLERANCE, binding_of, value_of, widening
 from qmodel.evaluation.kv_links import sources_of
@@ -121,6 +122,7 @@ def slo_ratios(
     router: Router,
     *,
     confidence: str = "nominal",
+    targets: npt.NDArray[np.bool_] | None = None,
 ) -> FloatArray:
     """Prediction over target for every case and target; infinite where unstable.
 
@@ -132,17 +134,20 @@ def slo_ratios(
         loads: multiple of the shares, shape (C,).
         router: how requests are spread.
         confidence: ``nominal``, or ``p90``: predictions take the upper end of their queueing band.
+        targets: which of the classes' targets to predict, in their order; None: all of them.
 
     Returns:
         Ratios, shape (C, W) for W targets; at most 1 where met.
     """
     streams = [item.stream(share) for item, share in zip(classes, shares, strict=True)]
-    sizes, factors, wanted = np.asarray(counts), np.asarray(loads, dtype=float), wanted_metrics(classes)
+    limits = np.array([slo.target_s for item in classes for slo in item.slos])
+    chosen = np.flatnonzero(np.ones(limits.size, dtype=bool) if targets is None else targets)
+    wanted = [wanted_metrics(classes)[place] for place in chosen.tolist()]
+    sizes, factors = np.asarray(counts), np.asarray(loads, dtype=float)
     metrics = pool_metrics(replicas, streams, sizes, factors, router, wanted)
     if confidence == "p90":
         metrics = metrics * (1.0 + pool_bands(replicas, streams, sizes, factors, wanted))
-    targets = np.array([slo.target_s for item in classes for slo in item.slos])
-    return np.asarray(metrics / targets)
+    return np.asarray(metrics / limits[chosen])
 
 
 def _cost(cases: Mapping[str, PoolCase | MeasuredCase], fleet: Fleet, limits: Limits | None) -> float:

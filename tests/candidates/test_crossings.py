@@ -1,0 +1,107 @@
+"""Intervals of the load end narrow around the crossing, whatever shape the predictions have, in few looks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from qmodel.candidates.crossings import TIGHT, BoolArray, Bracket, Look, narrowed
+from qmodel.types import FloatArray, IntArray
+
+Curve = Callable[[FloatArray], FloatArray]  # log of prediction over target at a load
+
+
+def start(cases: int, targets: int, full: float = 1.0) -> Bracket:
+    """Nothing known but that no load is carried well and full load is not."""
+    sides = np.repeat([-np.inf, -np.inf, np.inf, np.inf], targets).reshape(1, 4, targets)
+    return Bracket(loads=np.tile([0.0, 0.0, full, full], (cases, 1)), sides=np.repeat(sides, cases, axis=0))
+
+
+def recorded(curves: list[Curve], scale: FloatArray) -> tuple[Look, list[tuple[IntArray, FloatArray, BoolArray]]]:
+    """A look at cases that differ by how much load they carry, and the list that it writes down its calls in."""
+    asked: list[tuple[IntArray, FloatArray, BoolArray]] = []
+
+    def look(rows: IntArray, loads: FloatArray, targets: BoolArray) -> FloatArray:
+        asked.append((rows, loads, targets))
+        x = loads / scale[rows, None]
+        return np.stack([curves[place](x) for place in np.flatnonzero(targets)], axis=-1)
+
+    return look, asked
+
+
+def root(curves: list[Curve]) -> float:
+    """The first crossing by a fine scan, of scale 1."""
+    loads = np.linspace(1e-6, 1.0, 200_001)
+    return float(loads[np.argmax(np.max([curve(loads) for curve in curves], axis=0) > 0.0)])
+
+
+SMOOTH: dict[str, list[Curve]] = {
+    "queue": [lambda x: np.log(0.2 / np.maximum(1.0 - x, 1e-9))],
+    "two targets": [lambda x: np.log(0.02 / np.maximum(1.0 - x, 1e-9)), lambda x: 2.0 * x - 0.7],
+    "convex": [lambda x: 6.0 * x**3 - 1.0],
+    "concave": [lambda x: np.sqrt(x) - 0.8],
+}
+JUMPS: dict[str, list[Curve]] = {
+    "jump": [lambda x: np.where(x < 0.637, -1.5 + 0.3 * x, 2.0 + x)],
+    "knee": [lambda x: np.where(x < 0.5, -0.6 + 0.2 * x, -0.5 + 60.0 * (x - 0.5))],
+    "step to the level": [lambda x: np.where(x < 0.2, -0.01, 0.01)],
+}
+
+
+@pytest.mark.parametrize("name", [*SMOOTH, *JUMPS])
+def test_intervals_end_narrow_around_the_first_crossing(name: str) -> None:
+    curves, scale = {**SMOOTH, **JUMPS}[name], np.array([0.9, 0.31, 0.05])
+    look, _ = recorded(curves, scale)
+    found = narrowed(look, start(3, len(curves)))
+    crossing = root(curves) * scale
+    assert (found.low <= crossing * (1.0 + 1e-4)).all()
+    assert (found.high >= crossing * (1.0 - 1e-4)).all()
+    assert (found.high - found.low <= TIGHT * found.high).all()
+
+
+@pytest.mark.parametrize("name", SMOOTH)
+def test_smooth_predictions_take_few_rounds(name: str) -> None:
+    look, asked = recorded(SMOOTH[name], np.array([0.9]))
+    narrowed(look, start(1, len(SMOOTH[name])))
+    assert len(asked) <= 4
+
+
+def test_a_target_met_with_room_at_a_higher_load_is_not_asked_for_below_it() -> None:
+    look, asked = recorded(SMOOTH["two targets"], np.array([1.0]))
+    narrowed(look, start(1, 2))
+    assert asked[0][2].tolist() == [True, True]
+    assert asked[-1][2].tolist() == [False, True]
+
+
+def test_cases_that_need_different_targets_are_looked_at_apart() -> None:
+    loads = np.tile([0.0, 0.1, 0.9, 0.9], (2, 1))
+    sides = np.array([[[-1.0, -1.0], [-1.0, -1.0], [1.0, -0.5], [1.0, -0.5]]])
+    bracket = Bracket(loads=loads, sides=np.concatenate([sides, sides[..., ::-1]]))
+    look, asked = recorded([lambda x: x - 0.5] * 2, np.ones(2))
+    found = narrowed(look, bracket)
+    assert {(tuple(rows.tolist()), tuple(targets.tolist())) for rows, _, targets in asked} == {
+        ((0,), (True, False)),
+        ((1,), (False, True)),
+    }
+    np.testing.assert_allclose(found.low, 0.5, rtol=TIGHT)
+
+
+@given(
+    where=st.floats(0.01, 0.97),
+    power=st.floats(0.3, 4.0),
+    height=st.floats(0.0, 3.0),
+    slope=st.floats(0.2, 5.0),
+)
+def test_any_rising_curve_is_narrowed(where: float, power: float, height: float, slope: float) -> None:
+    def curve(x: FloatArray) -> FloatArray:
+        return np.asarray(slope * (x**power - where**power) + np.where(x > where, height, 0.0))
+
+    look, _ = recorded([curve], np.ones(1))
+    found = narrowed(look, start(1, 1))
+    assert found.low[0] <= where * (1.0 + 1e-9)
+    assert found.high[0] > where * (1.0 - 1e-9)
+    assert found.high[0] - found.low[0] <= TIGHT * found.high[0]
