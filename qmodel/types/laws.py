@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -196,15 +197,13 @@ def mix_laws(laws: Sequence[Law], shares: Sequence[float], max_atoms: int = 512)
     if len(laws) == 1:
         return laws[0]
     weight = np.asarray(shares, dtype=float) / float(np.sum(shares))
-    values = np.concatenate([law.values for law in laws])
-    mass = np.concatenate([share * law.weights for share, law in zip(weight, laws, strict=True)])
-    order = np.argsort(values, kind="stable")
-    values, mass = values[order], mass[order]
+    values, parts, owner = _together(tuple(laws))
+    mass = weight[owner] * parts
     keep = mass > 0
     values, mass = values[keep], mass[keep]
     if values.size > max_atoms:
-        edges = np.unique(np.searchsorted(np.cumsum(mass), np.linspace(0.0, 1.0, max_atoms + 1)[1:-1]))
-        starts = np.concatenate([[0], edges[edges > 0]])
+        edges = np.searchsorted(np.cumsum(mass), np.linspace(0.0, 1.0, max_atoms + 1)[1:-1])  # ascending
+        starts = np.concatenate([[0], edges[np.diff(edges, prepend=0) > 0]])
         merged = np.add.reduceat(mass, starts)
         values = np.add.reduceat(mass * values, starts) / merged
         mass = merged
@@ -216,6 +215,16 @@ def mix_laws(laws: Sequence[Law], shares: Sequence[float], max_atoms: int = 512)
         label="mix",
         capped_share=float(sum(w * law.capped_share for w, law in zip(weight, laws, strict=True))),
     )
+
+
+@lru_cache(maxsize=64)
+def _together(laws: tuple[Law, ...]) -> tuple[FloatArray, FloatArray, IntArray]:
+    """Atoms of several laws in ascending order, their weights, and which law each is of; a search mixes the same laws
+    in many proportions."""
+    values = np.concatenate([law.values for law in laws])
+    order = np.argsort(values, kind="stable")
+    owner = np.repeat(np.arange(len(laws)), [law.values.size for law in laws])
+    return values[order], np.concatenate([law.weights for law in laws])[order], owner[order]
 
 
 def mix_lengths(lengths: Sequence[Lengths], shares: Sequence[float]) -> Lengths:

@@ -14,42 +14,98 @@ __all__ = ["PrefillDelay", "prefill_delay"]
 
 _TIMES = 384  # time lattice of the delay
 _TINY = 1e-8
+_UNSEEN = 1e-7  # probability of a uniform that the time lattice need not reach
 _PARTS = np.linspace(0.0, 1.0, _TIMES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PrefillDelay:
-    """Law of the time from admission to the first token, C cases: mixtures of A uniforms.
+    """Law of the time from admission to the first token, C cases: mixtures of uniforms.
+
+    Who meets a step of length l starts anywhere in it; who finds the replica idle starts at once, blurred by a cell.
 
     Attributes:
-        start_s: where the uniforms begin, shape (C, A).
-        width_s: their widths, shape (C, A).
-        weight: their probabilities, shape (C, A).
+        start_s: where the uniforms of those that meet a step begin, shape (C, L, K), or (C, 1, K): for all steps alike.
+        step_s: their widths, shape (C, L).
+        mass: their probabilities, shape (C, L, K).
+        alone_s: middles of the uniforms of the others, shape (C, I).
+        blur_s: their widths, shape (C, I).
+        alone_mass: their probabilities, shape (C, I).
     """
 
     start_s: FloatArray
-    width_s: FloatArray
-    weight: FloatArray
+    step_s: FloatArray
+    mass: FloatArray
+    alone_s: FloatArray
+    blur_s: FloatArray
+    alone_mass: FloatArray
 
     def mean(self) -> FloatArray:
         """Mean, shape (C,)."""
-        return np.asarray(np.einsum("ca,ca->c", self.weight, self.start_s + 0.5 * self.width_s))
+        if self.start_s.shape[1] == 1:
+            start = np.einsum("ck,ck->c", self.mass.sum(axis=1), self.start_s[:, 0])
+        else:
+            start = np.einsum("clk,clk->c", self.mass, self.start_s)
+        residual = np.einsum("cl,cl->c", self.mass.sum(axis=2), 0.5 * self.step_s)
+        return np.asarray(start + residual + np.einsum("ci,ci->c", self.alone_mass, self.alone_s))
 
     def moments(self) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Mean, variance and third central moment, each of shape (C,)."""
-        middle = self.start_s + self.width_s / 2.0
-        mean = np.einsum("ca,ca->c", self.weight, middle)
-        centred = middle - mean[:, None]
-        square = centred**2
-        within = self.width_s**2 / 12.0
-        variance = np.einsum("ca,ca->c", self.weight, square + within)
-        return mean, variance, np.einsum("ca,ca->c", self.weight, centred * (square + 3.0 * within))
+        mean = self.mean()
+        parts = (
+            ("clk,clk->c", self.mass, self.start_s + (self.step_s / 2.0 - mean[:, None])[..., None], self.step_s),
+            ("ci,ci->c", self.alone_mass, self.alone_s - mean[:, None], self.blur_s),
+        )
+        variance, third = np.zeros_like(mean), np.zeros_like(mean)
+        for sums, mass, centred, width in parts:
+            within = width**2 / 12.0
+            within = within[..., None] if mass.ndim == 3 else within
+            square = centred * centred
+            variance += np.einsum(sums, mass, square + within)
+            third += np.einsum(sums, mass, centred * (square + 3.0 * within))
+        return mean, variance, third
 
     def law(self, mean_s: FloatArray) -> GridLaw:
         """The law on equally spaced times."""
-        top = np.where(self.weight > 1e-7, self.start_s + self.width_s, 0.0).max(axis=1) * 1.001
-        cdf = _uniform_mixture(self.start_s, np.maximum(self.width_s, 2.0 * top[:, None] / _TIMES), self.weight, top)
-        return GridLaw(mean_s=mean_s, times_s=top[:, None] * _PARTS, cdf=cdf)
+        latest = np.where(self.mass > _UNSEEN, self.start_s, -np.inf).max(axis=2)
+        alone = np.where(self.alone_mass > _UNSEEN, self.alone_s + 0.5 * self.blur_s, 0.0).max(axis=1)
+        top = np.maximum((latest + self.step_s).max(axis=1), alone) * 1.001
+        return GridLaw(mean_s=mean_s, times_s=top[:, None] * _PARTS, cdf=self._cdf(top))
+
+    def _cdf(self, top: FloatArray) -> FloatArray:
+        """On a time lattice: kinks of its slope, summed twice."""
+        spacing, least = (top / (_TIMES - 1))[:, None], (2.0 * top / _TIMES)[:, None]
+        step, blur = np.maximum(self.step_s, least) / spacing, np.maximum(self.blur_s, least) / spacing
+        rising = self.mass / step[..., None]
+        start, alone = self.start_s / spacing[..., None], (self.alone_s - 0.5 * self.blur_s) / spacing
+        begun = rising.sum(axis=1) if start.shape[1] == 1 else rising
+        still = self.alone_mass / blur
+        cases = top.size
+        where = [start, start + step[..., None], alone, alone + blur]
+        kinks = [begun, -rising, still, -still]
+        slopes = np.cumsum(_on_lattice(_flat(where, cases), _flat(kinks, cases)), axis=1)
+        cdf = np.zeros((cases, _TIMES))
+        np.cumsum(slopes[:, :-1], axis=1, out=cdf[:, 1:])
+        cdf = np.maximum.accumulate(np.minimum(np.maximum(cdf, 0.0), 1.0), axis=1)
+        return np.asarray(cdf / cdf[:, -1:])
+
+
+def _flat(parts: list[FloatArray], cases: int) -> FloatArray:
+    return np.concatenate([item.reshape(cases, -1) for item in parts], axis=1)
+
+
+def _on_lattice(position: FloatArray, kinks: FloatArray) -> FloatArray:
+    """Each kink split between the two times beside it."""
+    cases = position.shape[0]
+    np.minimum(position, _TIMES - 1.0, out=position)
+    below = np.minimum(position.astype(np.intp), _TIMES - 2)
+    position -= below
+    position *= kinks  # what goes to the later time
+    kinks -= position
+    below += np.arange(0, cases * _TIMES, _TIMES)[:, None]
+    change = np.bincount(below.ravel(), kinks.ravel(), cases * _TIMES)
+    change[1:] += np.bincount(below.ravel(), position.ravel(), cases * _TIMES)[:-1]
+    return np.asarray(change.reshape(cases, _TIMES))
 
 
 def prefill_delay(
@@ -68,8 +124,11 @@ def prefill_delay(
         pooled_prompt: mean prompt over all classes, tokens.
     """
     delta = replica.step.delta_s
-    own = on_lattice(prompt, state.cell)
-    start = np.fft.rfft(own, 2 * CELLS, axis=1)
+    if prompt is state.prompt:
+        own, start = state.lattice, state.spectrum
+    else:
+        own = on_lattice(prompt, state.cell)
+        start = np.fft.rfft(own, 2 * CELLS, axis=1)
     gone = behind = state.gone
     if state.clump is not None:  # geometric batches: as many come with a request ahead of it as behind
         beside = 1.0 - state.clump[:, None] * state.wave
@@ -84,7 +143,7 @@ def prefill_delay(
         ahead = lumped(_started(start, uniform, over))
         seconds, own_step = _many_steps(state, delta, pooled_prompt, ahead, own_step)
     else:
-        seconds = np.broadcast_to((state.tau_s[:, None] + delta * tokens)[:, None, :], own_step.shape)
+        seconds = (state.tau_s[:, None] + delta * tokens)[:, None, :]
     return _delay(state, replica, own, seconds, own_step * weight[..., None], idle)
 
 
@@ -131,37 +190,19 @@ def _mean_steps(full: FloatArray, cell: FloatArray) -> FloatArray:
 def _delay(
     state: Backlog, replica: Replica, own: FloatArray, seconds: FloatArray, mass: FloatArray, idle: FloatArray
 ) -> PrefillDelay:
-    """Spread every mass over the residual of its step and add those that find the replica idle."""
+    """The delay of those that meet a step, and of those that find the replica idle."""
     tokens = np.arange(CELLS) * state.cell[:, None]
     budget = float(replica.max_batched_tokens)
     count = _mean_steps(tokens / budget, state.cell[:, None] / budget)
     alone = count * float(replica.step.tau_s(0.0, 0.0)) + replica.step.delta_s * tokens
-    flat = (idle.size, -1)
-    width = np.broadcast_to(state.step_s[..., None], seconds.shape).reshape(flat)
-    weight = np.concatenate([mass.reshape(flat), own * idle[:, None]], axis=1)
-    blur = np.minimum(replica.step.delta_s * state.cell[:, None], alone)  # one cell: the lattice must not show
+    alone_mass = own * idle[:, None]
+    total = mass.sum(axis=(1, 2)) + alone_mass.sum(axis=1)
+    mass /= total[:, None, None]
     return PrefillDelay(
-        start_s=np.concatenate([seconds.reshape(flat), alone - blur / 2.0], axis=1),
-        width_s=np.concatenate([width, blur], axis=1),
-        weight=weight / weight.sum(axis=1, keepdims=True),
+        start_s=seconds,
+        step_s=state.step_s,
+        mass=mass,
+        alone_s=alone,
+        blur_s=np.minimum(replica.step.delta_s * state.cell[:, None], alone),  # one cell: the lattice must not show
+        alone_mass=alone_mass / total[:, None],
     )
-
-
-def _uniform_mixture(start: FloatArray, width: FloatArray, weight: FloatArray, top: FloatArray) -> FloatArray:
-    """CDF of a mixture of uniforms on a time lattice: kinks of its slope, summed twice."""
-    cases = start.shape[0]
-    spacing = (top / (_TIMES - 1))[:, None]
-    slope = weight / (width / spacing)
-    position = np.concatenate([start, start + width], axis=1) / spacing
-    np.minimum(position, _TIMES - 1.0, out=position)
-    kink = np.concatenate([slope, -slope], axis=1)
-    below = np.minimum(position.astype(np.intp), _TIMES - 2)
-    part = (position - below) * kink
-    below += np.arange(0, cases * _TIMES, _TIMES)[:, None]
-    change = np.bincount(below.ravel(), (kink - part).ravel(), cases * _TIMES)
-    change[1:] += np.bincount(below.ravel(), part.ravel(), cases * _TIMES)[:-1]
-    slopes = np.cumsum(change.reshape(cases, _TIMES), axis=1)
-    cdf = np.zeros((cases, _TIMES))
-    np.cumsum(slopes[:, :-1], axis=1, out=cdf[:, 1:])
-    cdf = np.maximum.accumulate(np.minimum(np.maximum(cdf, 0.0), 1.0), axis=1)
-    return np.asarray(cdf / cdf[:, -1:])

@@ -43,6 +43,9 @@ class Backlog:
         window_s: time over which such a step collects arrivals, shape (C, L).
         weight: probability that an arrival falls into it, shape (C, L).
         left: lattice law of the tokens a full step leaves over, shape (C, cells).
+        prompt: law of all prompts.
+        lattice: it on the token lattice, shape (C, cells).
+        spectrum: transform of that, shape (C, F).
         clump: requests that come with an arrival beyond what chance brings, shape (C,); None: Poisson.
     """
 
@@ -57,6 +60,9 @@ class Backlog:
     window_s: FloatArray
     weight: FloatArray
     left: FloatArray
+    prompt: Law
+    lattice: FloatArray
+    spectrum: ComplexArray
     clump: FloatArray | None = None
 
 
@@ -87,7 +93,9 @@ def backlog(
     if clump is not None:
         reach = reach + _FAR_CLUMP * np.maximum(clump, 0.0) * prompt.mean
     cell = reach / (CELLS - 2)
-    wave = 1.0 - np.fft.rfft(on_lattice(prompt, cell), 2 * CELLS, axis=1)
+    lattice = on_lattice(prompt, cell)
+    spectrum = np.fft.rfft(lattice, 2 * CELLS, axis=1)
+    wave = 1.0 - spectrum
     if clump is not None:
         wave = wave / (1.0 + clump[:, None] * wave)
     span = np.minimum(budget, cell * (CELLS - 1))
@@ -111,6 +119,9 @@ def backlog(
         window_s=windows,
         weight=weight / weight.sum(axis=1, keepdims=True),
         left=spare / spare.sum(axis=1, keepdims=True),
+        prompt=prompt,
+        lattice=lattice,
+        spectrum=spectrum,
         clump=clump,
     )
 
