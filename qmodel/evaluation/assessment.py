@@ -325,7 +325,7 @@ def _latency_rows(classes: Mapping[str, RequestClass], fleet: Fleet, predictions
                 values: list[float | None] = [None] * 5
                 if prediction is not None:
                     metric = getattr(prediction, name)
-                    values = [float(metric.mean), *(float(metric.quantile(p)) for p in (0.5, 0.9, 0.95, 0.99))]
+                    values = [float(metric.mean), *metric.quantiles((0.5, 0.9, 0.95, 0.99))]
                 mean, p50, p90, p95, p99 = values
                 rows.append(
                     LatencyRow(

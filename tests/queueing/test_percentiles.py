@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy import stats
 
 from qmodel.queueing.replica.percentiles import GridLaw, KernelLaw, delayed, wait_nodes
 from qmodel.queueing.replica.work import bands
+from qmodel.queueing.servers.conditional_wait import conditional_wait_on_grid, conditional_wait_sf
 
 
 def kernels(*parts: tuple[float, float, float, float]) -> KernelLaw:
@@ -55,6 +58,38 @@ def test_quantiles_of_far_apart_kernels_lie_on_their_own_law() -> None:
     for p in (0.1, 0.4, 0.7, 0.9, 0.99):
         found = law.quantile(p)
         assert float(law.cdf(found[:, None])[0, 0]) == pytest.approx(p, abs=1e-3)
+
+
+def test_several_levels_are_found_as_each_alone() -> None:
+    levels = (0.1, 0.5, 0.9, 0.95, 0.99)
+    parts = ((0.5, 0.02, 0.004, 0.4), (0.3, 1.0, 0.2, 1.0), (0.2, 300.0, 90.0, 2.0))
+    alone, many = kernels(*parts), kernels(*parts)
+    rows = KernelLaw(
+        weight=np.array([[0.5, 0.5, 0.0], [0.4, 0.3, 0.3]]),
+        centre_s=np.repeat(many.centre_s, 2, axis=0),
+        spread_s=np.repeat(many.spread_s, 2, axis=0),
+        skew=np.repeat(many.skew, 2, axis=0),
+        bounds_s=(np.array([0.1, 0.0]), np.array([1.2, np.inf])),
+    )
+    grid = GridLaw(mean_s=np.array([0.5]), times_s=np.linspace(0.0, 1.0, 50)[None], cdf=np.linspace(0.0, 1.0, 50)[None])
+    for law in (alone, rows, replace(rows, bounds_s=None, plain=2), grid):
+        together = law.quantiles(levels)
+        np.testing.assert_allclose(together, np.column_stack([law.quantile(p) for p in levels]), rtol=1e-7)
+        assert (np.diff(together, axis=1) >= 0.0).all()
+
+
+@pytest.mark.parametrize("scv", [0.31, 0.6, 0.97, 1.0, 4.0])
+@pytest.mark.parametrize("spacing", [0.003, 0.03, 3.0])
+def test_a_wait_on_a_grid_is_the_law_of_the_wait(scv: float, spacing: float) -> None:
+    points = 512
+    law = conditional_wait_on_grid(np.array([spacing]), points, np.array([1.7]), np.array([scv]))[0]
+    edges = (np.arange(points - 1) + 0.5) * spacing
+    if scv < 1.0:
+        below = stats.gamma.cdf(edges, 1.0 / scv, scale=1.7 * scv)
+    else:
+        below = 1.0 - conditional_wait_sf(edges, 1.7, scv)
+    np.testing.assert_allclose(np.cumsum(law)[:-1], below, atol=2e-5)
+    assert law.sum() == pytest.approx(1.0, abs=1e-12)
 
 
 def test_a_grid_is_read_as_numpy_interpolates() -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from scipy import special
 
-from qmodel.queueing.servers.conditional_wait import conditional_wait_quantile, conditional_wait_sf
+from qmodel.queueing.servers.conditional_wait import conditional_wait_on_grid, conditional_wait_quantile
 from qmodel.types import FloatArray
 
 __all__ = ["GridLaw", "KernelLaw", "delayed", "wait_nodes"]
@@ -44,6 +45,10 @@ class GridLaw:
         low, high = self.cdf[rows, above - 1], self.cdf[rows, above]
         part = np.minimum(np.maximum((p - low) / np.maximum(high - low, 1e-300), 0.0), 1.0)
         return np.asarray((1.0 - part) * self.times_s[rows, above - 1] + part * self.times_s[rows, above])
+
+    def quantiles(self, levels: Sequence[float]) -> FloatArray:
+        """The quantiles of several levels, s, shape (C, P)."""
+        return np.column_stack([self.quantile(p) for p in levels])
 
     def share_within(self, time_s: FloatArray) -> FloatArray:
         """P(X <= t) of the first law at the times ``time_s``, shape (T,)."""
@@ -100,55 +105,63 @@ class KernelLaw:
 
     def quantile(self, p: float) -> FloatArray:
         """The time that a share ``p`` does not exceed, s, shape (C,)."""
-        if self.plain is None:
-            found = self._quantile(p)
-            return found if self.bounds_s is None else np.minimum(np.maximum(found, self.bounds_s[0]), self.bounds_s[1])
-        values = np.empty(self.weight.shape[0])
-        full = self.weight[:, self.plain :].sum(axis=1) > 0.0
+        return self.quantiles([p])[:, 0]
+
+    def quantiles(self, levels: Sequence[float]) -> FloatArray:
+        """The quantiles of several levels, s, shape (C, P): one search for all of them."""
+        values = np.empty((self.weight.shape[0], len(levels)))
+        full = np.ones(values.shape[0], dtype=bool)
+        if self.plain is not None:
+            full = self.weight[:, self.plain :].sum(axis=1) > 0.0
         for rows, kernels in ((full, self.weight.shape[1]), (~full, self.plain)):
             if rows.any():
                 fields = (self.weight, self.centre_s, self.spread_s, self.skew)
-                weight, centre, spread, skew = (item[rows, :kernels] for item in fields)
-                values[rows] = KernelLaw(weight=weight, centre_s=centre, spread_s=spread, skew=skew)._quantile(p)
+                repeated = [np.repeat(item[rows, :kernels], len(levels), axis=0) for item in fields]
+                level = np.tile(np.asarray(levels, dtype=float), int(rows.sum()))
+                values[rows] = _mixture_quantile(level, *repeated).reshape(-1, len(levels))
+        if self.bounds_s is not None:
+            values = np.minimum(np.maximum(values, self.bounds_s[0][:, None]), self.bounds_s[1][:, None])
         return values
 
-    def _quantile(self, p: float) -> FloatArray:
-        """Newton steps between the smallest and the largest quantile of the kernels.
 
-        They go along the logarithm of time and the normal quantile of the level, in which smooth laws are nearly
-        straight. What is known to hold the quantile is halved instead where a step leaves it, and after a step that
-        did not halve how far the level is off.
-        """
-        target = float(special.ndtri(p))
-        skew = self.skew
-        reach = 6.0 / skew
-        shift = reach - skew / 6.0
-        alone = self.centre_s + self.spread_s * (np.maximum((target + shift) / reach, 0.0) ** 3 - 1.0) * (2.0 / skew)
-        used = self.weight > 0.0
-        high = np.where(used, alone, 0.0).max(axis=1) * (1.0 + 1e-12)
-        low = np.maximum(np.where(used, alone, np.inf).min(axis=1), 1e-6 * high)
-        gain = 0.5 * skew / self.spread_s
-        kernels = (self.weight, self.weight / self.spread_s, gain, 1.0 - self.centre_s * gain, reach, shift)
-        time = np.minimum(np.maximum(np.sqrt((self.weight * alone**2).sum(axis=1)), low), high)
-        found, rows, before = time.copy(), np.arange(time.size), np.full(time.size, np.inf)
-        for _ in range(_MOST_STEPS):
-            reached, slope = _level(time, *kernels)
-            over = reached > target
-            high, low = np.where(over, time, high), np.where(over, low, time)
-            miss = np.abs(reached - target)
-            there = time * np.exp(np.minimum(np.maximum((target - reached) / slope, -30.0), 30.0))
-            good = (there >= low) & (there <= high) & (miss <= 0.5 * before)
-            there = np.where(good, there, np.sqrt(low * high))
-            moving = ((np.abs(there - time) > _CLOSE * time) | (miss > _NEAR)) & (high - low > _SAME * high)
-            before = np.where(good, miss, np.inf)
-            time = found[rows] = there
-            left = int(np.count_nonzero(moving))
-            if left == 0:
-                break
-            if left < 0.7 * rows.size:
-                rows, time, low, high, before = (item[moving] for item in (rows, time, low, high, before))
-                kernels = tuple(item[moving] for item in kernels)
-        return np.asarray(found)
+def _mixture_quantile(
+    level: FloatArray, weight: FloatArray, centre_s: FloatArray, spread_s: FloatArray, skew: FloatArray
+) -> FloatArray:
+    """Newton steps between the smallest and the largest quantile of the kernels, one mixture and level a row.
+
+    They go along the logarithm of time and the normal quantile of the level, in which smooth laws are nearly
+    straight. What is known to hold the quantile is halved instead where a step leaves it, and after a step that
+    did not halve how far the level is off.
+    """
+    target = special.ndtri(level)
+    reach = 6.0 / skew
+    shift = reach - skew / 6.0
+    alone = centre_s + spread_s * (np.maximum((target[:, None] + shift) / reach, 0.0) ** 3 - 1.0) * (2.0 / skew)
+    used = weight > 0.0
+    high = np.where(used, alone, 0.0).max(axis=1) * (1.0 + 1e-12)
+    low = np.maximum(np.where(used, alone, np.inf).min(axis=1), 1e-6 * high)
+    gain = 0.5 * skew / spread_s
+    kernels = (weight, weight / spread_s, gain, 1.0 - centre_s * gain, reach, shift)
+    time = np.minimum(np.maximum(np.sqrt((weight * alone**2).sum(axis=1)), low), high)
+    found, rows, before = time.copy(), np.arange(time.size), np.full(time.size, np.inf)
+    for _ in range(_MOST_STEPS):
+        reached, slope = _level(time, *kernels)
+        over = reached > target
+        high, low = np.where(over, time, high), np.where(over, low, time)
+        miss = np.abs(reached - target)
+        there = time * np.exp(np.minimum(np.maximum((target - reached) / slope, -30.0), 30.0))
+        good = (there >= low) & (there <= high) & (miss <= 0.5 * before)
+        there = np.where(good, there, np.sqrt(low * high))
+        moving = ((np.abs(there - time) > _CLOSE * time) | (miss > _NEAR)) & (high - low > _SAME * high)
+        before = np.where(good, miss, np.inf)
+        time = found[rows] = there
+        left = int(np.count_nonzero(moving))
+        if left == 0:
+            break
+        if left < 0.7 * rows.size:
+            rows, time, low, high, before, target = (item[moving] for item in (rows, time, low, high, before, target))
+            kernels = tuple(item[moving] for item in kernels)
+    return np.asarray(found)
 
 
 def _level(
@@ -214,10 +227,7 @@ def _with_wait(
     """CDF of wait + delay on the delay's own times and on a lattice that spans the sum, (C, T + lattice)."""
     far = conditional_wait_quantile(np.minimum(1e-5 / p_wait, 0.5), mean_s, scv)
     lattice = (far + times[:, -1])[:, None] * _WAIT_PARTS
-    half = lattice[:, 1:2] / 2.0
-    survival = conditional_wait_sf(np.maximum(lattice - half, 0.0), mean_s[:, None], scv[:, None])
-    wait = survival.copy()
-    wait[:, :-1] -= survival[:, 1:]
+    wait = conditional_wait_on_grid(lattice[:, 1], _WAIT_TIMES, mean_s, scv)
     delay = _on_even_grid(lattice, times, cdf)
     both = np.fft.irfft(
         np.fft.rfft(wait, 2 * _WAIT_TIMES, axis=1) * np.fft.rfft(delay, 2 * _WAIT_TIMES, axis=1),

@@ -321,11 +321,17 @@ def _columns(state: SolvedPools, wanted: Sequence[Wanted]) -> FloatArray:
         if not mine:
             continue
         view = ClassView.of(state, member, waiting)
-        laws = view.laws(list(dict.fromkeys(wanted[column][1] for column in mine if wanted[column][2] is not None)))
+        levels: dict[Metric, list[float]] = {}
         for column in mine:
             _, metric, p = wanted[column]
             if p is None:
                 values[:, column] = view.mean(metric)
-            elif (law := laws[metric]) is not None:
-                values[:, column] = law.quantile(p)
+            else:
+                levels.setdefault(metric, []).append(p)
+        laws = view.laws(list(levels))
+        for metric, asked in levels.items():
+            law = laws[metric]
+            if law is not None:
+                columns = [column for column in mine if wanted[column][1] == metric and wanted[column][2] is not None]
+                values[:, columns] = law.quantiles(asked)
     return values

@@ -37,8 +37,7 @@ class Prediction:
         Raises:
             ValueError: if ``p`` is not strictly between 0 and 1.
         """
-        if not 0.0 < p < 1.0:
-            raise ValueError(f"p must lie strictly between 0 and 1, e.g. 0.95 (got {p!r})")
+        _check_level(p)
         return 0.0 if self.law is None else float(self.law.quantile(p)[0])
 
     def band(self, p: float | None = None) -> float:
@@ -58,6 +57,19 @@ class Prediction:
             raise ValueError(f"p must lie strictly between 0 and 1, e.g. 0.95, or be None (got {p!r})")
         return self.error.at(p)
 
+    def quantiles(self, levels: Sequence[float]) -> list[float]:
+        """As :meth:`quantile` for several levels, found together.
+
+        Raises:
+            ValueError: if a level is not strictly between 0 and 1.
+        """
+        for p in levels:
+            _check_level(p)
+        if self.law is None:
+            return [0.0] * len(levels)
+        found: list[float] = self.law.quantiles(levels)[0].tolist() if levels else []
+        return found
+
     def share_within(self, time_s: FloatArray) -> FloatArray:
         """The share of requests that take no longer than ``time_s``; the inverse of :meth:`quantile`.
 
@@ -74,10 +86,15 @@ class Prediction:
             levels: each strictly between 0 and 1.
         """
         found = {"mean_s": self.mean, "mean_band": self.band()}
-        for p in levels:
+        for p, time_s in zip(levels, self.quantiles(levels), strict=True):
             name = f"p{round(p * 100, 6):g}"
-            found |= {f"{name}_s": self.quantile(p), f"{name}_band": self.band(p)}
+            found |= {f"{name}_s": time_s, f"{name}_band": self.band(p)}
         return found
+
+
+def _check_level(p: float) -> None:
+    if not 0.0 < p < 1.0:
+        raise ValueError(f"p must lie strictly between 0 and 1, e.g. 0.95 (got {p!r})")
 
 
 class LengthRange(Protocol):
