@@ -19,7 +19,7 @@ _ASIDE, _ENOUGH = 0.15, 0.45 * TIGHT  # looks beside the likely crossing: part o
 _TRUSTED = 0.25  # of what a curve moves the chord's crossing: how far beside it to look
 _STEEP = 1.5  # log of prediction over target beyond which a chord up to it says nothing
 _FAR = 0.75  # part of an interval up to full load beyond which what is known below says nothing
-_EVEN = np.arange(1, 8) / 8.0  # looks at an interval of which little is known
+_EVEN = np.array([0.25, 0.5, 0.75])  # looks at an interval of which little is known
 _EDGE = 0.02  # no look is closer to an end of its interval than this part of it
 
 BoolArray = npt.NDArray[np.bool_]
@@ -74,13 +74,12 @@ class Bracket:
 
 
 def narrowed(look: Look, bracket: Bracket) -> Bracket:
-    """Shrink intervals that hold the crossing until they are narrow, a few looks in each round of all cases together.
+    """Shrink intervals that hold the crossing until they are narrow, three looks in each round of all cases together.
 
     One look is where the curve through the points known crosses, one to each side of it, closer the straighter the
     curve. A percentile jumps where the share of requests that wait passes its level, and everything does near full
-    load; there, and after two rounds that shrank an interval little, it is cut evenly by seven looks: looks at one pool
-    take little longer together than one of them alone. Predictions rise with the load, so a target that a
-    higher load meets with room to spare is not asked for again.
+    load; there, and after two rounds that shrank an interval little, it is cut in four even parts. Predictions rise
+    with the load, so a target that a higher load meets with room to spare is not asked for again.
 
     Args:
         look: gives log of prediction over target.

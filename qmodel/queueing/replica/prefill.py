@@ -13,6 +13,7 @@ from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
+from numpy.lib.stride_tricks import sliding_window_view
 
 from qmodel.queueing.replica.chain import Occupancy, full_budget_batch, node_mean
 from qmodel.queueing.replica.work import Work
@@ -208,22 +209,28 @@ def _stationary(
     of as many laws as there are of these, and the balance equations are solved for their probabilities.
     """
     cases = collected.shape[0]
-    room = CELLS - 1 - int(min(np.floor(budget_cells.min()), CELLS - 1.0))
+    whole = np.minimum(np.floor(budget_cells), CELLS - 1.0)  # the last cell that fits
+    room = CELLS - 1 - int(whole.min())
     size = min(room + 2, CELLS) if room else 1
     tokens = np.arange(CELLS)
-    over = tokens - budget_cells[:, None]
-    within = np.where(over > 1e-9, 2.0 * _NODES, np.minimum(tokens / span_cells[:, None], 1.0) * _NODES)
+    place = np.minimum(tokens / span_cells[:, None], 1.0) * _NODES
+    filled = _split(np.where(tokens <= whole[:, None], place, 2.0 * _NODES), _NODES + 1)
     sources = np.empty((cases, _NODES + 1 + size, CELLS))
     sources[:, : _NODES + 1] = collected
-    ends = np.empty((cases, CELLS, _NODES + 1 + size))
-    ends[..., : _NODES + 1] = _split(within, _NODES + 1)
-    ends[..., _NODES + 1 :] = _split(np.where(over > 1e-9, over, -2.0), size)
-    blank = np.zeros((cases, size - 1))
-    padded = np.concatenate([blank, collected[:, -1]], axis=1)
-    moved = padded[:, np.arange(size - 1, -1, -1)[:, None] + tokens]
-    sources[:, _NODES + 1 :] = moved
-    sources[:, _NODES + 1 :, -1] += 1.0 - moved.sum(axis=2)
-    balance = np.swapaxes(sources @ ends, 1, 2)
+    # what a full step collects behind j cells left over is its law moved by j, with what passes the end put there
+    padded = np.concatenate([np.zeros((cases, size - 1)), collected[:, -1]], axis=1)
+    sources[:, _NODES + 1 :] = sliding_window_view(padded, CELLS, axis=1)[:, ::-1]
+    sources[:, _NODES + 2 :, -1] += np.cumsum(collected[:, -1, :0:-1], axis=1)[:, : size - 1]
+    balance = np.zeros((cases, _NODES + 1 + size, _NODES + 1 + size))
+    balance[:, : _NODES + 1] = np.swapaxes(sources @ filled, 1, 2)
+    if room:
+        # cells beyond the budget by m + 1 - part leave that over: a shift, with parts to the points beside it
+        part = np.where(budget_cells < CELLS - 1.0, budget_cells - whole, 0.0)[:, None, None]
+        beyond = (whole[:, None] + 1.0 + np.arange(size)).astype(np.intp)
+        left = sources[np.arange(cases)[:, None], :, np.minimum(beyond, CELLS - 1)]
+        left[beyond >= CELLS] = 0.0
+        balance[:, _NODES + 1 :] = part * left
+        balance[:, _NODES + 2 :] += (1.0 - part) * left[:, :-1]
     diagonal = np.arange(balance.shape[1])
     balance[:, diagonal, diagonal] -= 1.0
     balance[:, 0] = 1.0
