@@ -13,8 +13,10 @@ from functools import lru_cache
 
 import numpy as np
 
-from qmodel.queueing.replica.kv_limited import MemoryLimit, sequences_running, share_blocked
+from qmodel.queueing.replica.chain_nodes import Nodes, side_by_side
+from qmodel.queueing.replica.kv_limited import LimitStack, MemoryLimit, sequences_running, share_blocked
 from qmodel.queueing.replica.slot_waits import slot_wait_shape
+from qmodel.queueing.replica.stacks import ReplicaStack, WorkStack
 from qmodel.queueing.replica.work import Work
 from qmodel.types import FloatArray, Replica, Router
 
@@ -80,14 +82,16 @@ class Occupancy:
     pause_s: FloatArray | float = 0.0
 
 
-def residence_s(replica: Replica, work: Work, batch: FloatArray, recompute: float = 0.0) -> FloatArray:
+def residence_s(
+    replica: Replica | ReplicaStack, work: Work | WorkStack, batch: FloatArray, recompute: float = 0.0
+) -> FloatArray:
     """T(b): time in service with b sequences in service throughout, s; broadcasts over ``batch``."""
     prefill = replica.step.delta_s * work.lengths.prompt.mean
-    prefill += replica.eviction_s_per_token * recompute * work.lengths.output.mean
+    prefill = prefill + replica.eviction_s_per_token * recompute * work.lengths.output.mean
     return np.asarray(work.steps * replica.step.tau_s(batch, work.context) + batch * prefill)
 
 
-def full_budget_batch(replica: Replica, work: Work) -> float:
+def full_budget_batch(replica: Replica | ReplicaStack, work: Work | WorkStack) -> FloatArray | float:
     """Sequences that decode when every step's token budget is full: decodes and prompt tokens come as N - 1 to P."""
     decodes = work.lengths.output.mean - 1.0
     return replica.max_batched_tokens * decodes / (work.lengths.prompt.mean + decodes)
@@ -96,7 +100,7 @@ def full_budget_batch(replica: Replica, work: Work) -> float:
 @lru_cache(maxsize=512)
 def prompt_rate_rps(replica: Replica, work: Work) -> float:
     """Largest rate at which the steps' token budget lets prompts in, requests/s; infinite where slots bind first."""
-    batch = full_budget_batch(replica, work)
+    batch = float(full_budget_batch(replica, work))
     if batch >= replica.max_num_seqs:
         return float("inf")
     room = replica.max_batched_tokens - batch
@@ -118,9 +122,9 @@ def top_rate_rps(replica: Replica, work: Work, limit: MemoryLimit | None) -> tup
 
 
 def occupancy(
-    replica: Replica,
-    work: Work,
-    limit: MemoryLimit | None,
+    replica: Replica | ReplicaStack,
+    work: Work | WorkStack,
+    limit: MemoryLimit | LimitStack | None,
     rate_rps: FloatArray,
     replicas: FloatArray,
     router: Router,
@@ -128,7 +132,7 @@ def occupancy(
     """Solve the chain for C cases.
 
     Args:
-        replica: engine instance.
+        replica: engine instance, or one for each case.
         work: its requests.
         limit: its memory limit, None without.
         rate_rps: arrivals of the whole pool, shape (C,).
@@ -140,10 +144,8 @@ def occupancy(
     """
     machines = replicas if router == "jsq" else np.ones_like(rate_rps)
     rate = rate_rps if router == "jsq" else rate_rps / replicas
-    capacity, _ = top_rate_rps(replica, work, limit)
+    nodes, capacity = _chain(replica, work, limit, machines)
     rho = rate / (machines * capacity)
-    alike = machines[:1] if np.all(machines == machines[0]) else machines  # one grid where all cases share it
-    nodes = _nodes(replica, work, limit, alike, _DENSE)
     law = _balance(np.minimum(rate, SURELY_STABLE * machines * capacity), nodes)
     mean_batch, tau_sum, tau_squares, batch_squares, idle = nodes.means(law.seen)
     tau_mean = tau_sum / mean_batch
@@ -186,55 +188,52 @@ def chain_states(
     return found.number, found.weight, found.batch, found.tau, found.speed
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Nodes:
-    """What the chain is made of; nothing of it depends on the load that a search varies.
-
-    Attributes:
-        number, weight, batch, tau, speed: as :func:`chain_states` gives them, shapes (C, K).
-        log_speeds: log of the product of what one over the speeds is up to each node, shape (C, K).
-        measures: b, b tau, b tau^2, b^2, and 1 where a replica is empty, shape (5, C, K).
-        blocked: probability that memory has no room for an arrival, shape (C, K); None without a limit.
-    """
-
-    number: FloatArray
-    weight: FloatArray
-    batch: FloatArray
-    tau: FloatArray
-    speed: FloatArray
-    log_speeds: FloatArray
-    measures: FloatArray
-    blocked: FloatArray | None
-
-    def means(self, seen: FloatArray) -> tuple[FloatArray, ...]:
-        """Means of b, b tau, b tau^2, b^2 and of idleness under each law, shapes (C,)."""
-        if self.batch.shape[0] == 1:
-            return tuple((seen @ self.measures[:, 0].T).T)
-        return tuple(np.einsum("ck,vck->vc", seen, self.measures))
+def _chain(
+    replica: Replica | ReplicaStack,
+    work: Work | WorkStack,
+    limit: MemoryLimit | LimitStack | None,
+    machines: FloatArray,
+) -> tuple[Nodes, FloatArray | float]:
+    """The chain of each case, and the largest stable rate of one replica."""
+    if isinstance(work, WorkStack):
+        return _stacked_nodes(work, machines), work.each(lambda *setting: top_rate_rps(*setting)[0])
+    assert isinstance(replica, Replica) and not isinstance(limit, LimitStack)
+    alike = machines[:1] if np.all(machines == machines[0]) else machines  # one grid where all cases share it
+    return _nodes(replica, work, limit, alike, _DENSE), top_rate_rps(replica, work, limit)[0]
 
 
-def _nodes(replica: Replica, work: Work, limit: MemoryLimit | None, machines: FloatArray, dense: int) -> _Nodes:
+def _stacked_nodes(work: WorkStack, machines: FloatArray) -> Nodes:
+    parts = []
+    for place, setting in enumerate(work.settings):
+        rows = np.flatnonzero(work.which == place)
+        if rows.size:
+            own = machines[rows]
+            parts.append((rows, _nodes(*setting, own[:1] if np.all(own == own[0]) else own, _DENSE)))
+    return side_by_side(parts)
+
+
+def _nodes(replica: Replica, work: Work, limit: MemoryLimit | None, machines: FloatArray, dense: int) -> Nodes:
     if machines.size == 1:
         return _known_nodes(replica, work, limit, float(machines[0]), dense)
     return _new_nodes(replica, work, limit, machines, dense)
 
 
 @lru_cache(maxsize=512)
-def _known_nodes(replica: Replica, work: Work, limit: MemoryLimit | None, machines: float, dense: int) -> _Nodes:
+def _known_nodes(replica: Replica, work: Work, limit: MemoryLimit | None, machines: float, dense: int) -> Nodes:
     found = _new_nodes(replica, work, limit, np.array([machines]), dense)
     for item in (found.number, found.weight, found.batch, found.tau, found.speed, found.log_speeds):
         item.setflags(write=False)
     return found
 
 
-def _new_nodes(replica: Replica, work: Work, limit: MemoryLimit | None, machines: FloatArray, dense: int) -> _Nodes:
+def _new_nodes(replica: Replica, work: Work, limit: MemoryLimit | None, machines: FloatArray, dense: int) -> Nodes:
     each = machines[:, None]
     number, weight = _grid(_top_state(replica, limit), machines, dense)
     batch, tau, speed = _speeds(replica, work, limit, number, each)
     paced, blocked = batch * tau, None
     if limit is not None:
         blocked = share_blocked(limit, np.maximum(number / each - _SHORTEST * (1.0 - 1.0 / each), 0.0))
-    return _Nodes(
+    return Nodes(
         number=number,
         weight=weight,
         batch=batch,
@@ -260,7 +259,7 @@ class _Balance:
     tail: FloatArray
 
 
-def memory_s(replica: Replica, work: Work, batch: FloatArray) -> FloatArray:
+def memory_s(replica: Replica | ReplicaStack, work: Work | WorkStack, batch: FloatArray) -> FloatArray:
     """Relaxation time of the number in service around ``batch``, shape (C,).
 
     Small deviations of a birth-death chain die out at the rate at which its speed b / T(b) rises with b; general
@@ -325,7 +324,7 @@ def _log_speeds(number: FloatArray, speed: FloatArray) -> FloatArray:
     return np.concatenate([np.zeros((speed.shape[0], 1)), np.cumsum(steps, axis=1)], axis=1)
 
 
-def _balance(rate: FloatArray, nodes: _Nodes) -> _Balance:
+def _balance(rate: FloatArray, nodes: Nodes) -> _Balance:
     """Detailed balance in logs."""
     log_mass = nodes.number * np.log(rate)[:, None]
     log_mass += nodes.log_speeds
@@ -357,9 +356,9 @@ def _waiting(law: _Balance, blocked: FloatArray | None) -> tuple[FloatArray, Flo
 
 
 def _evictions(
-    replica: Replica,
-    work: Work,
-    limit: MemoryLimit | None,
+    replica: Replica | ReplicaStack,
+    work: Work | WorkStack,
+    limit: MemoryLimit | LimitStack | None,
     blocked: FloatArray,
     batch: FloatArray,
     top_rps: FloatArray,

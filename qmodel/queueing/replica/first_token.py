@@ -8,6 +8,7 @@ import numpy as np
 
 from qmodel.queueing.replica.percentiles import GridLaw
 from qmodel.queueing.replica.prefill import CELLS, Backlog, ComplexArray, lumped, on_lattice
+from qmodel.queueing.replica.stacks import ReplicaStack
 from qmodel.types import FloatArray, Law, Replica
 
 __all__ = ["PrefillDelay", "prefill_delay"]
@@ -109,7 +110,7 @@ def _on_lattice(position: FloatArray, kinks: FloatArray) -> FloatArray:
 
 
 def prefill_delay(
-    state: Backlog, replica: Replica, prompt: Law, idle: FloatArray, pooled_prompt: float
+    state: Backlog, replica: Replica | ReplicaStack, prompt: Law, idle: FloatArray, pooled_prompt: float
 ) -> PrefillDelay:
     """Law of the delay of a request with prompt law ``prompt``.
 
@@ -123,7 +124,7 @@ def prefill_delay(
         idle: probability that the arrival finds its replica empty, shape (C,).
         pooled_prompt: mean prompt over all classes, tokens.
     """
-    delta = replica.step.delta_s
+    delta = np.asarray(replica.step.delta_s)[..., None]
     if prompt is state.prompt:
         own, start = state.lattice, state.spectrum
     else:
@@ -155,7 +156,7 @@ def _started(start: ComplexArray, gone: ComplexArray, over: ComplexArray) -> Com
 
 
 def _many_steps(
-    state: Backlog, delta: float, pooled_prompt: float, ahead: FloatArray, own_step: FloatArray
+    state: Backlog, delta: FloatArray, pooled_prompt: float, ahead: FloatArray, own_step: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
     """Delays and their masses where tokens ahead and own may exceed one step's budget, (C, G + 1, cells + 1)."""
     cell, budget, tau = state.cell[:, None], state.budget[:, None], state.tau_s[:, None]
@@ -169,7 +170,7 @@ def _many_steps(
     come = (state.rate_rps * pooled_prompt)[:, None, None] * (state.window_s[..., None] / 2.0 + later[:, None, :])
     fill = ((one - 1.0) * rest)[:, None, :] * np.expm1(-come / np.maximum(rest, pooled_prompt)[:, None, :])
     seconds = np.empty((*ahead.shape[:2], CELLS + 1))
-    seconds[..., :-1] = (count * tau + delta * tokens)[:, None, :] + delta * fill
+    seconds[..., :-1] = (count * tau + delta * tokens)[:, None, :] + delta[..., None] * fill
     seconds[..., -1] = tau + delta * budget
     mass = np.concatenate([more, full[..., None]], axis=-1)
     return seconds, mass / mass.sum(axis=-1, keepdims=True)
@@ -188,13 +189,19 @@ def _mean_steps(full: FloatArray, cell: FloatArray) -> FloatArray:
 
 
 def _delay(
-    state: Backlog, replica: Replica, own: FloatArray, seconds: FloatArray, mass: FloatArray, idle: FloatArray
+    state: Backlog,
+    replica: Replica | ReplicaStack,
+    own: FloatArray,
+    seconds: FloatArray,
+    mass: FloatArray,
+    idle: FloatArray,
 ) -> PrefillDelay:
     """The delay of those that meet a step, and of those that find the replica idle."""
     tokens = np.arange(CELLS) * state.cell[:, None]
-    budget = float(replica.max_batched_tokens)
+    budget = np.asarray(replica.max_batched_tokens)[..., None]
     count = _mean_steps(tokens / budget, state.cell[:, None] / budget)
-    alone = count * float(replica.step.tau_s(0.0, 0.0)) + replica.step.delta_s * tokens
+    delta = np.asarray(replica.step.delta_s)[..., None]
+    alone = count * replica.step.tau_s(0.0, 0.0)[..., None] + delta * tokens
     alone_mass = own * idle[:, None]
     total = mass.sum(axis=(1, 2)) + alone_mass.sum(axis=1)
     mass /= total[:, None, None]
@@ -203,6 +210,6 @@ def _delay(
         step_s=state.step_s,
         mass=mass,
         alone_s=alone,
-        blur_s=np.minimum(replica.step.delta_s * state.cell[:, None], alone),  # one cell: the lattice must not show
+        blur_s=np.minimum(delta * state.cell[:, None], alone),  # one cell: the lattice must not show
         alone_mass=alone_mass / total[:, None],
     )

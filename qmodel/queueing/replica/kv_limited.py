@@ -17,6 +17,7 @@ from qmodel.queueing.servers.halfin_whitt import residual_spread
 from qmodel.types import FloatArray, Overload, Replica
 
 __all__ = [
+    "LimitStack",
     "MemoryLimit",
     "length_overload",
     "memory_limit",
@@ -72,6 +73,27 @@ class MemoryLimit:
     servers: float
     heavy: float
     residual_spread: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LimitStack:
+    """Memory limits of C cases; attributes as in a limit, shapes (C,)."""
+
+    tokens: FloatArray
+    fits: FloatArray
+    spread: FloatArray
+    room: FloatArray
+    one_variance: FloatArray
+    one_skew: FloatArray
+    own_variance: FloatArray
+    own_gap: FloatArray
+    recompute: FloatArray
+    evictions: FloatArray
+    pause: FloatArray
+    derating: FloatArray
+    servers: FloatArray
+    heavy: FloatArray
+    residual_spread: FloatArray
 
 
 @lru_cache(maxsize=512)
@@ -137,7 +159,9 @@ def share_blocked(limit: MemoryLimit, present: FloatArray) -> FloatArray:
     return np.asarray(special.ndtr((6.0 / skew) * (1.0 - root) - skew / 6.0) * (present > 0.0))
 
 
-def memory_wait(limit: MemoryLimit, machines: FloatArray, rho: FloatArray) -> tuple[FloatArray, FloatArray]:
+def memory_wait(
+    limit: MemoryLimit | LimitStack, machines: FloatArray, rho: FloatArray
+) -> tuple[FloatArray, FloatArray]:
     """Mean wait for memory of those that wait over that of the exponential queue, and its SCV; shapes (C,).
 
     The heavy-traffic ratio, corrected for the size of an admission. Replicas behind a router share their load but not

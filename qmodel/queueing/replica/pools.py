@@ -18,6 +18,7 @@ from qmodel.queueing.replica.error_bands import ErrorBand
 from qmodel.queueing.replica.exclusive import alone_at_a_time
 from qmodel.queueing.replica.kv_limited import MemoryLimit, length_overload, memory_limit
 from qmodel.queueing.replica.output_ranges import mean_slowdown, restricted
+from qmodel.queueing.replica.plain_pools import evenness_of, solve_plain, started_at_a_step
 from qmodel.queueing.replica.pool_cases import (
     Wanted,
     broadcast_cases,
@@ -30,16 +31,14 @@ from qmodel.queueing.replica.pool_cases import (
 )
 from qmodel.queueing.replica.predictions import ClassPrediction, PoolPrediction, Prediction
 from qmodel.queueing.replica.prefill import Backlog
-from qmodel.queueing.replica.prefill_pauses import more_waiting, slots_reached, spread_ratio
 from qmodel.queueing.replica.round_robin import company, dealt_occupancy, dealt_pace
 from qmodel.queueing.replica.solved_pools import ClassView, SolvedPools
+from qmodel.queueing.replica.stacks import Setting, in_stacks, stacked
 from qmodel.queueing.replica.token_times import pace
 from qmodel.queueing.replica.work import ClassWork, Work, pooled_work
-from qmodel.types import METRICS, FloatArray, Metric, Replica, RequestClass, Router, Stream
+from qmodel.types import METRICS, FloatArray, IntArray, Metric, Replica, RequestClass, Router, Stream
 
 __all__ = ["ClassPrediction", "PoolPrediction", "Prediction", "pool", "pool_metrics", "utilisation"]
-
-_EVENNESS = 0.65  # how far a shortest-queue router evens out what steps collect; fitted to step-level simulations
 
 _NOBODY_RPS = 1e-9
 
@@ -138,23 +137,39 @@ def pool_metrics(
     engines, sizes, factors = broadcast_cases(replicas, counts, loads)
     check_wanted(streams, wanted)
     values = np.full((sizes.size, len(wanted)), np.inf)
+    ready: list[tuple[Setting, IntArray]] = []
     for replica, rows in rows_by_replica(engines):
         check_pool(replica, router)
         work = pooled_work(replica, streams)
         if length_overload(replica, work) is not None:
             continue
         limit = memory_limit(replica, work)
-        rate = work.rate_rps * factors[rows]
         capacity, _ = top_rate_rps(replica, work, limit)
-        stable = rate < sizes[rows] * capacity
-        if not stable.any():
-            continue
-        components = burst_components(streams)
-        rows, rate = rows[stable], rate[stable]
+        stable = rows[work.rate_rps * factors[rows] < sizes[rows] * capacity]
+        dealt_out = (sizes[stable] > 1.0) & (router == "round_robin")  # one replica alone gets every request
+        for mine in (stable[dealt_out], stable[~dealt_out]):
+            if mine.size:
+                ready.append(((replica, work, limit), mine))
+    components = burst_components(streams)
+    for settings in in_stacks(ready) if _may_stack(streams, router) else [[one] for one in ready]:
+        rows = np.concatenate([mine for _, mine in settings])
+        which = np.repeat(np.arange(len(settings)), [mine.size for _, mine in settings])
         for part in parts_of(rows.size, wanted):
-            state = _solve(replica, work, limit, components, rate[part], sizes[rows[part]], router)
-            values[rows[part]] = _columns(state, wanted)
+            mine, first = rows[part], int(which[part][0])
+            chosen = [setting for setting, _ in settings[first : int(which[part][-1]) + 1]]
+            rate = chosen[0][1].rate_rps * factors[mine]
+            if len(chosen) > 1:
+                state = solve_plain(*stacked(chosen, which[part] - first), rate, sizes[mine], router)
+            else:
+                state = _solve(*chosen[0], components, rate, sizes[mine], router)
+            values[mine] = _columns(state, wanted)
     return values
+
+
+def _may_stack(streams: Sequence[Stream | RequestClass], router: Router) -> bool:
+    """Whether different replicas can be worked on together."""
+    alike = len({item.priority for item in streams}) == 1
+    return alike and router != "round_robin" and not burst_components(streams)
 
 
 def utilisation(
@@ -228,6 +243,28 @@ def _solve(
     counts: FloatArray,
     router: Router,
 ) -> SolvedPools:
+    dealing = router == "round_robin" and bool(np.any(counts > 1.0))
+    exclusive = replica.max_num_seqs == 1 and not components
+    if components or dealing or exclusive:
+        state = _solve_special(replica, work, limit, components, rate_rps, counts, router)
+    else:
+        state = solve_plain(replica, work, limit, rate_rps, counts, router)
+    run_in = np.zeros_like(state.rate_rps) if exclusive else state.seen.tau_mean_s / 2.0
+    counts = np.repeat(counts, state.rate_rps.size // counts.size)
+    behind = counts if router == "jsq" else np.ones_like(counts)
+    return replace(state, ranks=ranked(replica, work, limit, state.seen, state.rate_rps, behind, run_in))
+
+
+def _solve_special(
+    replica: Replica,
+    work: Work,
+    limit: MemoryLimit | None,
+    components: Sequence[BurstComponent],
+    rate_rps: FloatArray,
+    counts: FloatArray,
+    router: Router,
+) -> SolvedPools:
+    """Pools with bursts, dealt in turn or with one slot."""
     bursts = turn = None
     if router == "round_robin" and np.any(counts > 1.0):
         turn = dealt(rate_rps / counts, counts)
@@ -241,21 +278,13 @@ def _solve(
         if turn is not None:
             smooth = occupancy_by_phase(replica, work, limit, (), rate_rps, counts, router, turn).seen
             seen = dealt_occupancy(seen, smooth, work, turn)
-    exclusive = replica.max_num_seqs == 1 and not components
-    if exclusive:
+    if replica.max_num_seqs == 1 and not components:
         seen, turn = alone_at_a_time(seen, replica, work, rate_rps, counts, router), None
         each = later = np.full_like(rate_rps, _NOBODY_RPS)  # no prompt of another request is prefilled meanwhile
-    evenness = _EVENNESS * (1.0 - 1.0 / counts) if router == "jsq" else np.zeros_like(counts)
-    spread = np.ones_like(each)
-    if not components and turn is None and not exclusive:
-        spread = spread_ratio(work, replica.step.delta_s * work.lengths.prompt.mean * each * (1.0 - evenness))
-        spread = 1.0 + (spread - 1.0) * (1.0 if limit is None else slots_reached(limit, replica.max_num_seqs))
-        seen = more_waiting(seen, spread, replica.max_num_seqs * (counts if router == "jsq" else np.ones_like(counts)))
-    run_in = seen.tau_mean_s / 2.0  # who waited starts with the step that follows, without a residual step
-    if exclusive:
-        run_in = np.zeros_like(run_in)
-    seen = replace(seen, wait_mean_s=np.maximum(seen.wait_mean_s - run_in, seen.wait_mean_s / 4.0))
-    run, beside = pace(replica, work, seen, later, evenness, spread), None
+    else:
+        seen = started_at_a_step(seen, seen.tau_mean_s / 2.0)
+    evenness = evenness_of(counts, router)
+    run, beside = pace(replica, work, seen, later, evenness), None
     if turn is not None:
         turn = turn.repeated(each.size // turn.excess.size)
         beside = company(replica, work, seen, each, turn)
@@ -270,13 +299,14 @@ def _solve(
         evenness=evenness,
         company=beside,
         bursts=bursts,
-        ranks=ranked(replica, work, limit, seen, each, counts if router == "jsq" else np.ones_like(counts), run_in),
+        ranks=None,
     )
 
 
 def _class_prediction(
     state: SolvedPools, member: ClassWork, waiting: Backlog, bands: Mapping[Metric, ErrorBand]
 ) -> ClassPrediction:
+    assert isinstance(state.replica, Replica)
     laws = ClassView.of(state, member, waiting).laws(METRICS)
     ttft, answer, tpot, completion = (
         Prediction(mean=0.0 if (law := laws[name]) is None else float(law.mean_s[0]), law=law, error=bands[name])

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from numpy.lib.stride_tricks import sliding_window_view
 
 from qmodel.queueing.replica.chain import Occupancy, full_budget_batch, node_mean
+from qmodel.queueing.replica.stacks import ReplicaStack, WorkStack
 from qmodel.queueing.replica.work import Work
 from qmodel.types import FloatArray, Law, Replica
 
@@ -68,8 +69,8 @@ class Backlog:
 
 
 def backlog(
-    replica: Replica,
-    work: Work,
+    replica: Replica | ReplicaStack,
+    work: Work | WorkStack,
     seen: Occupancy,
     rate_rps: FloatArray,
     evenness: FloatArray | float = 0.0,
@@ -127,7 +128,9 @@ def backlog(
     )
 
 
-def _met_batch(replica: Replica, work: Work, seen: Occupancy) -> tuple[FloatArray, FloatArray]:
+def _met_batch(
+    replica: Replica | ReplicaStack, work: Work | WorkStack, seen: Occupancy
+) -> tuple[FloatArray, FloatArray]:
     """Mean number decoding and mean step time without prefill that arrivals at a busy replica meet, shapes (C,).
 
     What the chain holds beyond the batch at which every budget is full waits for its prefill.
@@ -136,18 +139,20 @@ def _met_batch(replica: Replica, work: Work, seen: Occupancy) -> tuple[FloatArra
     more than 4 %, and the mean by 0.1 %.
     """
     busy = (seen.batch >= 1.0 - 1e-9).astype(float)
-    decoding = np.minimum(seen.batch, full_budget_batch(replica, work))
+    decoding = np.minimum(seen.batch, np.asarray(full_budget_batch(replica, work))[..., None])
     tau = replica.step.tau_s(decoding, work.context)
     total, batch, pace = (node_mean(seen.seen, item) for item in (busy, busy * decoding, busy * tau))
     some = total > 0.0
     if some.all():
         return batch / total, pace / total
     share = np.where(some, total, 1.0)
-    alone = float(replica.step.tau_s(1.0, work.context))
+    alone = replica.step.tau_s(1.0, work.context)
     return np.where(some, batch / share, 1.0), np.where(some, pace / share, alone)
 
 
-def _reach(replica: Replica, prompt: Law, rate: FloatArray, tau: FloatArray, budget: FloatArray) -> FloatArray:
+def _reach(
+    replica: Replica | ReplicaStack, prompt: Law, rate: FloatArray, tau: FloatArray, budget: FloatArray
+) -> FloatArray:
     """Tokens the lattice must span: a long prompt, and what can wait before it."""
     first, second, _ = prompt.moments
     delta = replica.step.delta_s
@@ -177,7 +182,7 @@ def on_lattice(law: Law, cell: FloatArray) -> FloatArray:
 
 
 def _steps(
-    replica: Replica,
+    replica: Replica | ReplicaStack,
     prompt: Law,
     rate: FloatArray,
     tau: FloatArray,
@@ -190,7 +195,7 @@ def _steps(
     collects is then nearer to that of a mean step.
     """
     delta = replica.step.delta_s
-    steps = tau[:, None] + delta * span[:, None] * _FILLED
+    steps = tau[:, None] + (delta * span)[:, None] * _FILLED
     typical = np.minimum(tau / np.maximum(1.0 - rate * prompt.mean * delta, 0.05), steps[:, -1])
     even = np.broadcast_to(evenness, tau.shape)[:, None]
     return steps, (1.0 - even) * steps + even * typical[:, None]

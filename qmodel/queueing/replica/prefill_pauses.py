@@ -14,7 +14,8 @@ import numpy as np
 from scipy import special
 
 from qmodel.queueing.replica.chain import Occupancy
-from qmodel.queueing.replica.kv_limited import MemoryLimit
+from qmodel.queueing.replica.kv_limited import LimitStack, MemoryLimit
+from qmodel.queueing.replica.stacks import WorkStack
 from qmodel.queueing.replica.work import Work
 from qmodel.types import FloatArray, Law
 
@@ -45,7 +46,7 @@ def overlap(law: Law) -> float:
     return float((survival**2 @ steps) / (survival @ steps))
 
 
-def spread_ratio(work: Work, busy: FloatArray) -> FloatArray:
+def spread_ratio(work: Work | WorkStack, busy: FloatArray) -> FloatArray:
     """Variance of the number in service over that of the chain, at least 1, shape (C,).
 
     A batch is the progeny of one request when each request is followed by those that arrive during its prefill. Its
@@ -73,14 +74,14 @@ def spread_ratio(work: Work, busy: FloatArray) -> FloatArray:
     return np.asarray(np.maximum((1.0 + overlap(output) * (batch - 1.0)) * (1.0 - share), 1.0))
 
 
-def slots_reached(limit: MemoryLimit, slots: int) -> float:
+def slots_reached(limit: MemoryLimit | LimitStack, slots: FloatArray | int) -> FloatArray:
     """Probability that memory holds as many sequences as there are slots, so that slots and not memory bound the batch.
 
     Args:
         limit: the memory limit.
         slots: most sequences that run at once.
     """
-    return float(special.ndtr((limit.fits - slots) / max(limit.spread, 1e-9)))
+    return np.asarray(special.ndtr((limit.fits - slots) / np.maximum(limit.spread, 1e-9)))
 
 
 def more_waiting(seen: Occupancy, ratio: FloatArray, slots: FloatArray) -> Occupancy:

@@ -14,6 +14,7 @@ from qmodel.queueing.replica.chain import Occupancy
 from qmodel.queueing.replica.first_token import PrefillDelay, prefill_delay
 from qmodel.queueing.replica.percentiles import GridLaw, KernelLaw, delayed
 from qmodel.queueing.replica.prefill import Backlog, backlog
+from qmodel.queueing.replica.stacks import ReplicaStack, WorkStack
 from qmodel.queueing.replica.token_times import (
     LeftBehind,
     Pace,
@@ -33,8 +34,8 @@ __all__ = ["ClassView", "SolvedPools"]
 class SolvedPools:
     """C stable cases of one replica and one mix, solved; with bursts C m rows, m phases of the rate for each."""
 
-    replica: Replica
-    work: Work
+    replica: Replica | ReplicaStack
+    work: Work | WorkStack
     seen: Occupancy
     run: Pace
     rate_rps: FloatArray

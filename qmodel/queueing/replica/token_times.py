@@ -9,6 +9,7 @@ import numpy as np
 
 from qmodel.queueing.replica.chain import Occupancy, full_budget_batch
 from qmodel.queueing.replica.percentiles import KernelLaw, wait_nodes
+from qmodel.queueing.replica.stacks import ReplicaStack, WorkStack
 from qmodel.queueing.replica.work import Work
 from qmodel.types import FloatArray, Law, Replica
 
@@ -77,8 +78,8 @@ class LeftBehind:
 
 
 def pace(
-    replica: Replica,
-    work: Work,
+    replica: Replica | ReplicaStack,
+    work: Work | WorkStack,
     seen: Occupancy,
     rate_rps: FloatArray,
     evenness: FloatArray | float = 0.0,
@@ -99,7 +100,7 @@ def pace(
     even = np.asarray(evenness)
     busy = np.minimum(rate_rps * delta * p1, 0.95)
     feedback = busy * (1.0 - even)
-    shortest_s, full_s = _extreme_steps_s(replica, work)
+    shortest_s, full_s = _extremes(replica, work)
     shortest = np.full_like(busy, shortest_s)
     # a residence is so many steps of usual length, one's own prompt, and the prefill that this prompt draws in
     token = (seen.residence_s - delta * p1 / (1.0 - feedback)) / work.steps
@@ -135,6 +136,14 @@ def pace(
     )
 
 
+def _extremes(replica: Replica | ReplicaStack, work: Work | WorkStack) -> tuple[FloatArray | float, FloatArray | float]:
+    if isinstance(work, WorkStack):
+        shortest = work.each(lambda one, its, _: _extreme_steps_s(one, its)[0])
+        return shortest, work.each(lambda one, its, _: _extreme_steps_s(one, its)[1])
+    assert isinstance(replica, Replica)
+    return _extreme_steps_s(replica, work)
+
+
 @lru_cache(maxsize=512)
 def _extreme_steps_s(replica: Replica, work: Work) -> tuple[float, float]:
     """Step time of a request alone, and of as many as decode while every budget is full, s."""
@@ -143,7 +152,11 @@ def _extreme_steps_s(replica: Replica, work: Work) -> tuple[float, float]:
 
 
 def _crowding_s(
-    replica: Replica, work: Work, seen: Occupancy, rate_rps: FloatArray, longer_s: FloatArray
+    replica: Replica | ReplicaStack,
+    work: Work | WorkStack,
+    seen: Occupancy,
+    rate_rps: FloatArray,
+    longer_s: FloatArray,
 ) -> FloatArray:
     """How much longer a token takes because requests stay ``longer_s`` longer than the chain knows, s, shape (C,).
 
@@ -177,7 +190,7 @@ def _met_step(
     return met, np.maximum(cube / step - met**2, 0.0)
 
 
-def left_behind(run: Pace, prompt: Law, delta_s: float) -> LeftBehind:
+def left_behind(run: Pace, prompt: Law, delta_s: FloatArray | float) -> LeftBehind:
     """Prefill waiting when the first token of a request with prompt law ``prompt`` comes.
 
     A request's own prefill makes its step long, and it shares that step with the prompts that came with it; more
