@@ -20,6 +20,7 @@ _TRUSTED = 0.25  # of what a curve moves the chord's crossing: how far beside it
 _STEEP = 1.5  # log of prediction over target beyond which a chord up to it says nothing
 _FAR = 0.75  # part of an interval up to full load beyond which what is known below says nothing
 _EVEN = np.array([0.25, 0.5, 0.75])  # looks at an interval of which little is known
+_FEW = 6  # cases that need the same targets, below which they are not looked at apart
 _EDGE = 0.02  # no look is closer to an end of its interval than this part of it
 
 BoolArray = npt.NDArray[np.bool_]
@@ -97,25 +98,28 @@ def narrowed(look: Look, bracket: Bracket) -> Bracket:
         rows = np.flatnonzero(bracket.high - bracket.low > TIGHT * bracket.high)
         if rows.size == 0:
             break
-        width, pending = bracket.high - bracket.low, bracket.pending()
+        width = bracket.high - bracket.low
         middle, aside = _likely(bracket, rows)
         even = np.isnan(middle) | (slow[rows] > 1)
         beside = middle[:, None] + aside[:, None] * np.array([-1.0, 0.0, 1.0])
-        for mine, parts in ((rows[~even], beside[~even]), (rows[even], np.tile(_EVEN, (int(even.sum()), 1)))):
-            if mine.size:
-                loads = bracket.low[mine, None] + width[mine, None] * parts
-                bracket = bracket.with_looks(mine, loads, _looked(look, mine, loads, pending[mine]))
+        loads = bracket.low[rows, None] + width[rows, None] * np.where(even[:, None], _EVEN, beside)
+        bracket = bracket.with_looks(rows, loads, _looked(look, rows, loads, bracket.pending()[rows]))
         little = ~even & (bracket.high - bracket.low > width / 3.0)[rows]
         slow[rows] = np.where(little, slow[rows] + 1, 0)
     return bracket
 
 
 def _looked(look: Look, rows: IntArray, loads: FloatArray, pending: BoolArray) -> FloatArray:
-    """Cases that need the same targets are looked at together; the others' sides are minus infinity."""
+    """Cases that need the same targets are looked at together; the others' sides are minus infinity.
+
+    Where few need the same, they are looked at with the rest: a call costs as much as several targets.
+    """
     sides = np.full((*loads.shape, pending.shape[1]), -np.inf)
-    kinds, which = np.unique(pending, axis=0, return_inverse=True)
-    for kind, targets in enumerate(kinds):
-        mine = np.flatnonzero(which.reshape(-1) == kind)
+    _, which, many = np.unique(pending, axis=0, return_inverse=True, return_counts=True)
+    which = np.where(many < _FEW, -1, np.arange(many.size))[which.reshape(-1)]
+    for kind in np.unique(which):
+        mine = np.flatnonzero(which == kind)
+        targets = np.asarray(pending[mine].any(axis=0))
         sides[np.ix_(mine, np.arange(loads.shape[1]), np.flatnonzero(targets))] = look(rows[mine], loads[mine], targets)
     return sides
 

@@ -77,16 +77,14 @@ def test_a_target_met_with_room_at_a_higher_load_is_not_asked_for_below_it() -> 
     assert asked[-1][2].tolist() == [False, True]
 
 
-def test_cases_that_need_different_targets_are_looked_at_apart() -> None:
-    loads = np.tile([0.0, 0.1, 0.9, 0.9], (2, 1))
+@pytest.mark.parametrize(("each", "calls"), [(2, 1), (8, 2)])
+def test_many_cases_that_need_different_targets_are_looked_at_apart(each: int, calls: int) -> None:
+    loads = np.tile([0.0, 0.1, 0.9, 0.9], (2 * each, 1))
     sides = np.array([[[-1.0, -1.0], [-1.0, -1.0], [1.0, -0.5], [1.0, -0.5]]])
-    bracket = Bracket(loads=loads, sides=np.concatenate([sides, sides[..., ::-1]]))
-    look, asked = recorded([lambda x: x - 0.5] * 2, np.ones(2))
-    found = narrowed(look, bracket)
-    assert {(tuple(rows.tolist()), tuple(targets.tolist())) for rows, _, targets in asked} == {
-        ((0,), (True, False)),
-        ((1,), (False, True)),
-    }
+    known = np.concatenate([np.repeat(sides, each, axis=0), np.repeat(sides[..., ::-1], each, axis=0)])
+    look, asked = recorded([lambda x: x - 0.5] * 2, np.ones(2 * each))
+    found = narrowed(look, Bracket(loads=loads, sides=known))
+    assert len({(tuple(rows.tolist()), tuple(targets.tolist())) for rows, _, targets in asked}) == calls
     np.testing.assert_allclose(found.low, 0.5, rtol=TIGHT)
 
 
