@@ -13,7 +13,7 @@ from qmodel.types import FloatArray, IntArray
 __all__ = ["TIGHT", "Bracket", "Look", "narrowed"]
 
 TIGHT = 0.004  # relative width at which an interval is narrow enough
-_ROUNDS = 12  # at most; smooth predictions take one or two
+_ROUNDS = 20  # at most: every other one cuts an interval in four; smooth predictions take one or two
 _SPARED = np.log(0.9)  # a target that a higher load meets with this much room is not looked at again below it
 _ASIDE, _ENOUGH = 0.15, 0.45 * TIGHT  # looks beside the likely crossing: part of the way to an end, of the load
 _TRUSTED = 0.25  # of what a curve moves the chord's crossing: how far beside it to look
@@ -104,8 +104,8 @@ def narrowed(look: Look, bracket: Bracket) -> Bracket:
         beside = middle[:, None] + aside[:, None] * np.array([-1.0, 0.0, 1.0])
         loads = bracket.low[rows, None] + width[rows, None] * np.where(even[:, None], _EVEN, beside)
         bracket = bracket.with_looks(rows, loads, _looked(look, rows, loads, bracket.pending()[rows]))
-        little = ~even & (bracket.high - bracket.low > width / 3.0)[rows]
-        slow[rows] = np.where(little, slow[rows] + 1, 0)
+        little = bracket.high[rows] - bracket.low[rows] > width[rows] / 3.0
+        slow[rows] = np.where(even, np.minimum(slow[rows], 1), np.where(little, slow[rows] + 1, 0))
     return bracket
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from qmodel.queueing import pool_metrics, utilisation
 from qmodel.queueing.replica.kv_limited import LimitStack, MemoryLimit
 from qmodel.queueing.replica.pool_cases import Wanted
-from qmodel.types import FloatArray, Replica, Router, StepLaw, Stream
+from qmodel.types import Burst, FloatArray, Replica, Router, StepLaw, Stream
 from tests.queueing.llm_cases import chat_lengths, reasoning_lengths
 
 CHAT = Stream(name="chat", rate_rps=4.0, lengths=chat_lengths())
@@ -60,6 +60,18 @@ def test_replicas_together_are_predicted_as_each_alone(router: Router, streams: 
     )
     assert np.isfinite(alone).all()
     np.testing.assert_allclose(together, alone, rtol=1e-7)
+
+
+@pytest.mark.parametrize("router", ["random", "jsq", "round_robin"])
+def test_bursty_pools_of_different_sizes_are_predicted_as_each_alone(router: Router) -> None:
+    bursty = replace(CHAT, burst=Burst(excess=(3.0,), decay_per_s=(0.02,)))
+    counts = np.array([1, 2, 8, 1])
+    loads = loads_of([BASE] * 4, [bursty], counts, np.array([0.9, 0.9, 0.9, 0.6]))
+    wanted = [item for item in WANTED if item[0] == "chat"]
+    together = pool_metrics([BASE] * 4, [bursty], counts, loads, router, wanted)
+    for place, count in enumerate(counts.tolist()):
+        alone = pool_metrics(BASE, [bursty], [count], loads[place : place + 1], router, wanted)
+        np.testing.assert_allclose(together[place], alone[0], rtol=3e-3)  # the grid of states is that of the largest
 
 
 def test_overloaded_replicas_among_others_are_infinite() -> None:

@@ -16,6 +16,7 @@ from qmodel.types import FloatArray
 
 __all__ = ["JointLaw", "joint_law"]
 
+_AT_ONCE = 1e10  # times the fastest rate: between nodes that are the same state
 _DOUBLINGS = 60  # of the logarithmic reduction; it converges quadratically
 
 
@@ -108,6 +109,8 @@ def _flows(
     exponent = np.clip(gaps * np.log(arriving / served) / scatter, -300.0, 300.0)
     ratio = np.exp(exponent)
     down = _velocity(arriving, served, ratio, width, scatter)
+    fastest = np.maximum(rates.max(axis=1), speed.max(axis=(1, 2)))[:, None, None]
+    down = np.where(gaps > 0.0, down, _AT_ONCE * fastest)  # nodes that repeat the last state are one
     return ratio * down, down
 
 

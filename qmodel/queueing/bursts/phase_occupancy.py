@@ -199,7 +199,7 @@ def _paces(
     if limit is not None:
         shut = share_blocked(limit, number / machines)[:, None, :]
         paces = paces + shut * (whole - paces)
-    paces[:, :, -1] = whole[:, :, -1]
+    paces = np.where((number >= number[:, -1:])[:, None, :], whole, paces)
     return paces, noise / (1.0 - np.minimum(busy, _MOST_BUSY))
 
 

@@ -137,6 +137,7 @@ def pool_metrics(
     engines, sizes, factors = broadcast_cases(replicas, counts, loads)
     check_wanted(streams, wanted)
     values = np.full((sizes.size, len(wanted)), np.inf)
+    components = burst_components(streams)
     ready: list[tuple[Setting, IntArray]] = []
     for replica, rows in rows_by_replica(engines):
         check_pool(replica, router)
@@ -146,11 +147,7 @@ def pool_metrics(
         limit = memory_limit(replica, work)
         capacity, _ = top_rate_rps(replica, work, limit)
         stable = rows[work.rate_rps * factors[rows] < sizes[rows] * capacity]
-        dealt_out = (sizes[stable] > 1.0) & (router == "round_robin")  # one replica alone gets every request
-        for mine in (stable[dealt_out], stable[~dealt_out]):
-            if mine.size:
-                ready.append(((replica, work, limit), mine))
-    components = burst_components(streams)
+        ready += [((replica, work, limit), mine) for mine in _apart(stable, sizes, router)]
     for settings in in_stacks(ready) if _may_stack(streams, router) else [[one] for one in ready]:
         rows = np.concatenate([mine for _, mine in settings])
         which = np.repeat(np.arange(len(settings)), [mine.size for _, mine in settings])
@@ -164,6 +161,12 @@ def pool_metrics(
                 state = _solve(*chosen[0], components, rate, sizes[mine], router)
             values[mine] = _columns(state, wanted)
     return values
+
+
+def _apart(rows: IntArray, sizes: FloatArray, router: Router) -> list[IntArray]:
+    """Cases of one replica: pools that are dealt to, and others; one replica alone gets every request."""
+    single = (sizes[rows] == 1.0) & (router == "round_robin")
+    return [mine for mine in (rows[single], rows[~single]) if mine.size]
 
 
 def _may_stack(streams: Sequence[Stream | RequestClass], router: Router) -> bool:
