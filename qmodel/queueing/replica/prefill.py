@@ -103,7 +103,7 @@ def backlog(
     span = np.minimum(budget, cell * (CELLS - 1))
     steps, windows = _steps(replica, prompt, rate_rps, tau, span, evenness)
     gone = _arrivals(rate_rps, windows, wave)
-    nodes, left = _stationary(lumped(gone), budget / cell, span / cell)
+    nodes, left = _by_room(lumped(gone), budget / cell, span / cell)
     steps, windows, gone = (np.concatenate([item, item[:, -1:]], axis=1) for item in (steps, windows, gone))
     weight = np.concatenate([nodes, left.sum(axis=1, keepdims=True)], axis=1) * windows  # arrivals fall into long ones
     spare = np.zeros((cell.size, CELLS))
@@ -202,6 +202,19 @@ def _steps(
 
 
 _FILLED = np.linspace(0.0, 1.0, _NODES + 1)
+
+
+def _by_room(collected: FloatArray, budget_cells: FloatArray, span_cells: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """As :func:`_stationary`; cases whose budget nothing on the lattice exceeds have far fewer equations."""
+    free = budget_cells >= CELLS - 1.0
+    if free.all() or not free.any():
+        return _stationary(collected, budget_cells, span_cells)
+    parts = [(rows, *_stationary(collected[rows], budget_cells[rows], span_cells[rows])) for rows in (free, ~free)]
+    law = np.empty((free.size, _NODES + 1))
+    left = np.zeros((free.size, max(item.shape[1] for _, _, item in parts)))
+    for rows, nodes, over in parts:
+        law[rows], left[rows, : over.shape[1]] = nodes, over
+    return law, left
 
 
 def _stationary(
