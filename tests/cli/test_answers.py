@@ -60,16 +60,28 @@ def test_options_reach_the_library(qm: Command) -> None:
         seen.update(options, path=path)
         return "a scenario"
 
-    def make(scenario: str, *, solver: object, on_progress: object) -> Plan:
-        seen["solver"] = solver
+    def make(scenario: str, *, solver: object, existing: object, on_progress: object) -> Plan:
+        seen.update({"solver": solver, "existing": existing})
         return a_plan()
 
     words = ["--apply", "a", "--apply", "b", "--set", "classes.chat.rate_rps=40", "--set", "layouts.tp=[1,2]"]
-    more = ["--catalog", "c.yaml", "--solver", "cbc", "--mip-gap", "0.01", "--time-limit", "5"]
+    more = [
+        "--catalog",
+        "c.yaml",
+        "--solver",
+        "cbc",
+        "--existing",
+        "runs.yaml",
+        "--mip-gap",
+        "0.01",
+        "--time-limit",
+        "5",
+    ]
     assert qm("plan", "x.yaml", *words, *more, load_scenario=load, plan=make).code == 0
     assert seen["path"] == Path("x.yaml")
     assert seen["apply"] == ("a", "b")
     assert seen["set"] == {"classes.chat.rate_rps": 40, "layouts.tp": [1, 2]}
+    assert seen["existing"] == Path("runs.yaml")
     assert seen["catalog"] == (Path("c.yaml"),)
     assert [getattr(seen["solver"], name) for name in ("name", "mip_gap", "time_limit_s")] == ["cbc", 0.01, 5.0]
 
