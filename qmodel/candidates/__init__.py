@@ -20,11 +20,16 @@ from qmodel.candidates.frontiers import (
 from qmodel.candidates.mixed_pools import Blend, SharedPool
 from qmodel.candidates.open_pools import OpenPool, open_pools_of
 from qmodel.candidates.resources import resource_shares
+from qmodel.candidates.stage_candidates import BUDGET_SHARES, Stage, StageCandidate, stage_part
+from qmodel.candidates.stage_columns import NO_STAGES, Chain, StageColumns, columns_by_stage
 
 __all__ = [
+    "BUDGET_SHARES",
+    "NO_STAGES",
     "Blend",
     "Candidate",
     "CandidateSet",
+    "Chain",
     "Column",
     "ColumnSet",
     "Frontier",
@@ -33,6 +38,9 @@ __all__ = [
     "PoolKind",
     "RefusedCandidate",
     "SharedPool",
+    "Stage",
+    "StageCandidate",
+    "StageColumns",
     "columns_for_model",
     "enumerate_candidates",
     "feasible_at",
@@ -41,5 +49,7 @@ __all__ = [
     "open_pools_of",
     "optimistic_loads",
     "resource_shares",
+    "columns_by_stage",
+    "stage_part",
     "unit_loads",
 ]

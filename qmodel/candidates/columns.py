@@ -159,6 +159,7 @@ def columns_for_model(
     open_pools: Sequence[OpenPool] = (),
     every_count: bool = False,
     keep_all: bool = False,
+    elsewhere_usd: Mapping[str, float] | None = None,
 ) -> ColumnSet:
     """Columns for the classes of one model: each alone, and pools that they share.
 
@@ -173,15 +174,17 @@ def columns_for_model(
         open_pools: pools of measured capacity that serve the model too.
         every_count: leave no count out, because stock may take the cheapest pool away.
         keep_all: leave no pool out, because it may cost less than it seems: its replicas run already.
+        elsewhere_usd: what the whole of a class costs at the very least in pools of other columns, by class; none.
     """
     every_count = every_count or keep_all
+    others = elsewhere_usd or {}
     alone = {
         item.name: _direction(
             candidates,
             [item],
             every_count=every_count,
             keep_all=keep_all,
-            elsewhere_usd=least_rate_usd(open_pools, item.name),
+            elsewhere_usd=min(least_rate_usd(open_pools, item.name), others.get(item.name, np.inf)),
         )
         for item in classes
     }

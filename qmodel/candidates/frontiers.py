@@ -10,6 +10,8 @@ import numpy as np
 from qmodel.candidates.crossings import TIGHT, BoolArray, Bracket, Look, narrowed
 from qmodel.candidates.enumeration import Candidate
 from qmodel.candidates.resources import resource_shares, tpot_limit_s
+from qmodel.candidates.stage_candidates import on_stages
+from qmodel.candidates.stage_frontiers import stage_between, stage_crossings, stage_loads, stage_ratios
 from qmodel.evaluation import slo_ratios
 from qmodel.queueing import pool_metrics, utilisation
 from qmodel.types import FloatArray, IntArray, Metric, RequestClass, Stream
@@ -36,6 +38,8 @@ class Frontier:
 
 def unit_loads(candidates: Sequence[Candidate], classes: Sequence[RequestClass]) -> FloatArray:
     """Utilisation of one replica by the whole demand of the classes, shape (J,); infinite where it can never serve."""
+    if on_stages(candidates):
+        return stage_loads(candidates, classes)
     streams = [item.stream() for item in classes]
     ones = np.ones(len(candidates))
     return np.asarray(utilisation([item.replica for item in candidates], streams, ones.astype(int), ones), dtype=float)
@@ -54,6 +58,8 @@ def feasible_at(
     candidates: Sequence[Candidate], classes: Sequence[RequestClass], counts: IntArray, loads: FloatArray
 ) -> FloatArray:
     """Worst prediction over target of each case, shape (C,); at most 1 where every target is met."""
+    if on_stages(candidates):
+        return stage_ratios(candidates, classes, counts, loads)
     worst = _screened(candidates, classes, counts, loads)
     left = np.flatnonzero(worst <= 1.0)
     if left.size:
@@ -65,6 +71,8 @@ def _reached(
     candidates: Sequence[Candidate], classes: Sequence[RequestClass], counts: IntArray, loads: FloatArray
 ) -> FloatArray:
     """As :func:`feasible_at` without the screen, which settles little near the crossing."""
+    if on_stages(candidates):
+        return stage_ratios(candidates, classes, counts, loads)
     return np.asarray(_target_ratios(candidates, classes, counts, loads).max(axis=1))
 
 
@@ -182,6 +190,8 @@ def frontier_between(
         high: a load that is not.
     """
     one, sizes = [candidate], np.array([replicas])
+    if on_stages(one):
+        return stage_between(one[0], classes, replicas, surely, low, high)
     look, row = _look(one, classes, sizes), np.zeros(1, dtype=int)
     looks = np.minimum(low * (1.0 + _BESIDE), 0.5 * (low + high))
     found = np.maximum.accumulate(look(row, looks[None, :], np.ones(_targets(classes), dtype=bool))[0], axis=0)
@@ -220,6 +230,9 @@ def _look(candidates: Sequence[Candidate], classes: Sequence[RequestClass], size
 
 def _crossings(candidates: Sequence[Candidate], classes: Sequence[RequestClass], sizes: IntArray) -> Frontier:
     """Narrow all cases together: a coarse grid made monotone, then looks near the crossing."""
+    if on_stages(candidates):
+        carried, missed = stage_crossings(candidates, classes, sizes)
+        return Frontier(low=carried, high=missed)
     capacity = sizes / unit_loads(candidates, classes)
     live = np.flatnonzero(capacity > 0)
     many, size = _take(candidates, live), sizes[live]

@@ -10,6 +10,7 @@ import numpy as np
 from qmodel.candidates.enumeration import Candidate, CountedPool
 from qmodel.candidates.fans import Fan, corners
 from qmodel.candidates.frontiers import frontier, frontier_between
+from qmodel.candidates.stage_candidates import serves_prefill
 from qmodel.types import FloatArray, IntArray, RequestClass
 
 __all__ = ["Blend", "SharedPool", "shared_pools"]
@@ -87,7 +88,9 @@ class SharedPool:
         for mix in mixes:
             ends = pool.high[pool.fan.holding(mix), None] * pool.fan.rays[pool.fan.holding(mix)]
             pool = pool._looked_at(mix)
-            for step in _STEPS if len(self.classes) == 2 else ():
+            # a look at a prefill pool takes twenty times as long as one at another
+            beside = len(self.classes) == 2 and not serves_prefill(self.candidate)
+            for step in _STEPS if beside else ():
                 pool = pool._looked_at((1.0 - step) * ends[0] + step * ends[1])
         return pool
 

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from qmodel.candidates.enumeration import Candidate
+from qmodel.candidates.stage_candidates import on_stages
+from qmodel.candidates.stage_frontiers import stage_time
 from qmodel.problem import Confidence
 from qmodel.queueing import least_band
 from qmodel.types import FloatArray, Replica, RequestClass
@@ -33,6 +35,11 @@ def resource_shares(candidates: Sequence[Candidate], item: RequestClass) -> Floa
     Returns:
         Shares of the time of one replica; infinite where not even one sequence meets the TPOT target.
     """
+    if on_stages(candidates):
+        # of a token in thought or answer the target says nothing: the other part may be faster
+        limit_s = tpot_limit_s(item, candidates[0].confidence) if candidates[0].role == "decode" else np.inf
+        tokens_s = [0.0 if one.role == "prefill" else _token_s(one.replica, limit_s) for one in candidates]
+        return np.array([stage_time(one, item, token_s) for one, token_s in zip(candidates, tokens_s, strict=True)])
     return np.array([_share(candidate, item) for candidate in candidates])
 
 

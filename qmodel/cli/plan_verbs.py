@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["explain_command", "plan_code", "plan_command"]
 
-PLAN_TABLES = ("pools", "slo", "latency", "routing", "purchases", "prices", "served", "changes")
+PLAN_TABLES = ("pools", "slo", "latency", "routing", "links", "purchases", "prices", "served", "changes")
 CHECK_TABLES = {"simulated_slo": "slo", "simulated_pools": "pools", "simulated_latency": "latency"}
 
 

@@ -1,16 +1,19 @@
 """Metrics of a fleet, its capacity and service curve."""
 
 from qmodel.evaluation.assessment import assess, slo_ratios
+from qmodel.evaluation.bindings import MOVED_BY, TOLERANCE, value_of
 from qmodel.evaluation.fleet_metrics import evaluate_fleet, fleet_capacity, pool_cases
-from qmodel.evaluation.kv_links import kv_token_bytes
+from qmodel.evaluation.kv_links import kv_token_bytes, links_into, own_link
 from qmodel.evaluation.measured_pools import MeasuredCase
-from qmodel.evaluation.path_predictions import PoolCase
+from qmodel.evaluation.path_predictions import PoolCase, predict_paths
 from qmodel.evaluation.purchases import price_in_fleet
 from qmodel.evaluation.resource_worth import MarginalRow, MarginalValues, marginal_values
 from qmodel.evaluation.results import CapacityResult, CurveRow, Evaluation, LatencyRow
 
 __all__ = [
     "CapacityResult",
+    "MOVED_BY",
+    "TOLERANCE",
     "CurveRow",
     "Evaluation",
     "LatencyRow",
@@ -22,8 +25,12 @@ __all__ = [
     "evaluate_fleet",
     "fleet_capacity",
     "kv_token_bytes",
+    "links_into",
     "marginal_values",
+    "own_link",
     "pool_cases",
+    "predict_paths",
     "price_in_fleet",
     "slo_ratios",
+    "value_of",
 ]

@@ -11,7 +11,7 @@ from qmodel.evaluation.path_predictions import FleetPredictions, PoolCase, predi
 from qmodel.queueing import ClassPrediction, Prediction
 from qmodel.types import METRICS, Fleet, KvLink, RequestClass, Slo
 
-__all__ = ["TOLERANCE", "binding_of", "value_of", "widening"]
+__all__ = ["MOVED_BY", "TOLERANCE", "binding_of", "value_of", "widening"]
 
 TOLERANCE = 1e-9  # of a target: rounding of a sum must not turn a met target into a missed one
 _OVERLOAD_WORDS = {
@@ -22,7 +22,7 @@ _OVERLOAD_WORDS = {
     "rate": "measured capacity",
     "link": "link",
 }
-_MOVED_BY = {  # metrics that a pool has a part in
+MOVED_BY = {  # metrics that a pool has a part in
     "unified": METRICS,
     "prefill": ("ttft", "answer_start", "completion"),
     "decode": ("answer_start", "tpot", "completion"),
@@ -94,7 +94,7 @@ def _most_missed(
                 continue
             for slo in item.slos:
                 value = value_of(predicted.paths[name, path.pools], slo, level)
-                concerns = slo.metric in _MOVED_BY[fleet.pools[pool].role]
+                concerns = slo.metric in MOVED_BY[fleet.pools[pool].role]
                 if concerns and value is not None and value / slo.target_s > ratio:
                     worst, ratio = (name, path.pools, slo), value / slo.target_s
     return worst

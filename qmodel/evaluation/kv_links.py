@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from qmodel.errors import Problem
 from qmodel.perf import kv_bytes_per_token
 from qmodel.perf.precision import kv_element_bytes
@@ -9,7 +11,7 @@ from qmodel.problem import Instance, with_engine
 from qmodel.topology import link_costs
 from qmodel.types import Fleet, KvLink, Layout, Model, Pool, PoolLink
 
-__all__ = ["kv_token_bytes", "links_into", "sources_of"]
+__all__ = ["kv_token_bytes", "links_into", "own_link", "sources_of"]
 
 
 def sources_of(fleet: Fleet, pool: str) -> tuple[str, ...]:
@@ -49,6 +51,12 @@ def links_into(instance: Instance, fleet: Fleet) -> tuple[dict[str, KvLink], lis
         else:
             links[name] = found
     return links, problems
+
+
+def own_link(instance: Instance, pool: Pool) -> KvLink | str:
+    """One lane into a pool from a pool whose port is no slower than its own, or what is not known of it."""
+    found = _link(instance, pool.link or PoolLink(), pool, [pool])
+    return found if isinstance(found, str) else replace(found, lanes=1)
 
 
 def _link(instance: Instance, stated: PoolLink, pool: Pool, sources: list[Pool]) -> KvLink | str:

@@ -9,11 +9,12 @@ from typing import Literal
 
 import numpy as np
 
-from qmodel.candidates import Blend, Column, ColumnSet, OpenPool, feasible_at
+from qmodel.candidates import NO_STAGES, Blend, Column, ColumnSet, OpenPool, StageColumns, feasible_at
 from qmodel.optimize.formulation import Flow, Relaxation, bound_program, master_program
 from qmodel.optimize.open_pools import OpenChoice, balanced, open_choices
 from qmodel.optimize.programs import Program
 from qmodel.optimize.solvers import Solved, SolverOptions, solve_integer, solve_relaxed
+from qmodel.optimize.stage_rows import PASSING, Columns, carried_in_rows
 from qmodel.types import FloatArray, Holding, LimitKind, Limits, RequestClass
 
 __all__ = ["Choice", "ShadowPrice", "choose"]
@@ -22,6 +23,7 @@ Outcome = Literal["solved", "infeasible", "unsettled", "time", "error"]
 _WITHOUT: Mapping[str, Outcome] = {"infeasible": "unsettled", "time": "time"}  # by what the master ended with
 _SAME_COST = 1e-7  # relative; costs that differ by rounding are the same
 _ROOM = 0.1  # of a pool: what carrying all of a class counts against one pool less
+_IN_ROWS = 0.5  # of a pool: what a class in pools in a row counts against one in unified pools
 _MOST_ROUNDS = 20  # of looking closer at the mixes that decide
 _MASTER_EVERY = 8  # rounds; between them only the bound moves, which takes a hundredth of the time
 _PATIENCE = 2  # rounds in which the bound may stand still where some pools may have many classes
@@ -91,6 +93,7 @@ def choose(
     limits: Limits,
     *,
     options: SolverOptions,
+    stages: StageColumns = NO_STAGES,
 ) -> Choice:
     """Least-cost counts of columns that cover every class within the limits, and a bound on any fleet.
 
@@ -104,10 +107,13 @@ def choose(
         classes: the classes of each group.
         limits: of the fleet.
         options: solver, gap and time limit.
+        stages: what separate prefill and decode pools could carry.
     """
     started = time.monotonic()
     deadline = started + options.time_limit_s
-    step = _step(sets, classes, limits, options, deadline)
+    sets, classes = {**sets, **stages.sets}, {**classes, **stages.classes}
+    known = Columns(classes=classes, stages=stages)
+    step = _step(sets, known, limits, options, deadline)
     stalled, patience = 0, _PATIENCE if any(found.many for found in sets.values()) else _MOST_ROUNDS
     for number in range(1, _MOST_ROUNDS):
         closer = step.closer(options.mip_gap)
@@ -123,7 +129,7 @@ def choose(
         now = time.monotonic()
         until = deadline if renewed else min(deadline, now + (now - started) / 2.0)
         before = step.relaxed.bound
-        step = _step(closer, classes, limits, options, until, earlier=step, bound_only=bound_only)
+        step = _step(closer, known, limits, options, until, earlier=step, bound_only=bound_only)
         stalled = 0 if step.relaxed.bound > before + _RISE * abs(before) else stalled + 1
     relaxed, solved = step.relaxed, step.solved
     if relaxed.outcome == "infeasible":
@@ -136,7 +142,7 @@ def choose(
         broken = step.overloaded(values, classes)
         if not broken or time.monotonic() > deadline:
             break
-        step = _step(_refined(step.known, broken), classes, limits, options, deadline)
+        step = _step(_refined(step.known, broken), known, limits, options, deadline)
         solved = step.solved
         if solved.values is None:
             return _nothing(_WITHOUT.get(solved.outcome, "error"), solved, bound)
@@ -144,12 +150,12 @@ def choose(
     chosen = step.pools(values)
     return Choice(
         chosen=tuple(chosen),
-        open_pools=tuple(_balanced(step, values, chosen, options, deadline)),
+        open_pools=tuple(_balanced(step, values, chosen, known, options, deadline)),
         outcome="time" if solved.outcome == "time" else "solved",
         cost_usd_per_hour=float(step.master.cost @ values),
         bound_usd_per_hour=bound,
         columns_bound_usd_per_hour=solved.bound,
-        prices=_prices(step.master, [item for group in classes.values() for item in group], limits, options.name),
+        prices=_prices(step.master, known.whole, limits, options.name),
         words=solved.words,
     )
 
@@ -276,7 +282,7 @@ def _decisive(flow: Flow, values: FloatArray) -> list[FloatArray]:
 
 def _step(
     sets: Mapping[str, ColumnSet],
-    classes: Mapping[str, Sequence[RequestClass]],
+    demand: Columns,
     limits: Limits,
     options: SolverOptions,
     deadline: float,
@@ -288,7 +294,8 @@ def _step(
 
     What an earlier step found cuts off all that is no better, which a solver proves much faster than it would find it.
     """
-    relaxation = bound_program(sets, classes, limits)
+    classes, stages = demand.classes, demand.stages
+    relaxation = bound_program(demand.bounding(sets), classes, limits, stages.bounding)
     relaxed = _improved(relaxation.program, None if earlier is None else earlier.solved, options, deadline)
     if earlier is not None:  # a solver that ran out of time may have shown less than it did before
         relaxed = replace(relaxed, bound=max(relaxed.bound, earlier.relaxed.bound))
@@ -296,12 +303,14 @@ def _step(
         kept = replace(earlier, sets=sets, relaxation=relaxation, relaxed=relaxed, fresh=False)
         if bound_only or kept.closed(options.mip_gap):
             return kept
-    columns = [column for found in sets.values() for column in found.columns]
-    blends = [blend for found in sets.values() for blend in found.blends()]
-    everyone = [item for group in classes.values() for item in group]
-    open_pools = [item for found in sets.values() for item in found.open_pools]
-    master = master_program(columns, everyone, limits, blends, open_pools)
-    exact = all(found.complete and len(found.sharing(classes[group])) < 2 for group, found in sets.items())
+    used = demand.chosen(sets)
+    columns = [column for found in used.values() for column in found.columns]
+    blends = [blend for found in used.values() for blend in found.blends()]
+    open_pools = [item for found in used.values() for item in found.open_pools]
+    master = master_program(columns, demand.whole, limits, blends, open_pools, stages.chains)
+    exact = demand.same and all(
+        found.complete and len(found.sharing(classes[group])) < 2 for group, found in sets.items()
+    )
     solved = relaxed
     if relaxed.outcome != "infeasible" and (not exact or relaxed.values is None or master.violations(relaxed.values)):
         solved = _improved(master, None if earlier is None else earlier.solved, options, deadline)
@@ -348,21 +357,28 @@ def _fewest_pools(step: _Step, options: SolverOptions, deadline: float) -> Float
     room = np.array([min(sum(column.shares.values()), float(len(column.shares))) for column in step.columns])
     each = np.concatenate([room, np.zeros(master.cost.size - room.size)])
     cap = float(master.cost @ values) * (1.0 + _SAME_COST)
-    tie = replace(
-        master.below(cap), cost=np.where(master.integer, 1.0 - _ROOM * each / max(float(each.max()), 1e-9), 0.0)
-    )
+    pools = np.where(master.integer, 1.0 - _ROOM * each / max(float(each.max()), 1e-9), 0.0)
+    in_rows = np.array([name.startswith(PASSING) for name in master.names])
+    tie = replace(master.below(cap), cost=pools + _IN_ROWS * in_rows)
     found = _solve(tie, options, deadline)
     return values if found.values is None else found.values
 
 
 def _balanced(
-    step: _Step, values: FloatArray, chosen: Sequence[tuple[Column, int]], options: SolverOptions, deadline: float
+    step: _Step,
+    values: FloatArray,
+    chosen: Sequence[tuple[Column, int]],
+    demand: Columns,
+    options: SolverOptions,
+    deadline: float,
 ) -> list[OpenChoice]:
     """The open pools of a solution, their flows spread so that each has as much room as can be."""
     elsewhere: dict[str, float] = {}
     for column, count in chosen:
         for name, share in column.shares.items():
             elsewhere[name] = elsewhere.get(name, 0.0) + share * count
+    for name, share in carried_in_rows(demand.stages.chains, elsewhere).items():
+        elsewhere[name] = elsewhere.get(name, 0.0) + share
     used = open_choices(step.open_pools, values, step.before_open_pools)
     return balanced(used, elsewhere, lambda program: _solve(program, options, deadline).values)
 

@@ -8,10 +8,11 @@ from functools import partial
 
 import numpy as np
 
-from qmodel.candidates import Blend, Candidate, Column, ColumnSet, OpenPool, resource_shares
+from qmodel.candidates import Blend, Candidate, Chain, Column, ColumnSet, OpenPool, resource_shares
 from qmodel.optimize.limit_rows import Ledger
 from qmodel.optimize.open_pools import add_open_pools, open_rows
 from qmodel.optimize.programs import Program, ProgramBuilder
+from qmodel.optimize.stage_rows import add_chains
 from qmodel.types import FloatArray, Limits, RequestClass
 
 __all__ = ["Flow", "Relaxation", "bound_program", "master_program"]
@@ -57,11 +58,13 @@ def master_program(
     limits: Limits,
     blends: Sequence[Blend] = (),
     open_pools: Sequence[OpenPool] = (),
+    chains: Sequence[Chain] = (),
 ) -> Program:
     """Choose counts of columns that cover every class within the limits, at least cost.
 
     Variables are integer counts y_c of columns, then for each blend its integer count z and the parts of its points,
-    then for each open pool its integer count n and the flows of its classes, then what the ledger adds.
+    then for each open pool its integer count n and the flows of its classes, then the share that passes each chain,
+    then what the ledger adds.
     Rows: ``cover`` of each class, sum theta_ck y_c >= 1; each limit, e.g. ``stock`` of a GPU type, sum gpus_c y_c <=
     stock; ``parts`` of each blend, sum of its parts <= z. Formulation in docs/theory/optimizer.md.
 
@@ -71,6 +74,7 @@ def master_program(
         limits: of the fleet.
         blends: pools in which any mix between given points may be chosen.
         open_pools: pools of measured capacity.
+        chains: classes that pools in a row may carry part by part.
     """
     builder = ProgramBuilder()
     ledger = Ledger(builder=builder, limits=limits)
@@ -89,7 +93,7 @@ def master_program(
             row[part] = 1.0
         parts.append((f"parts {label}", row))
     places = add_open_pools(ledger, open_pools)
-    ledger.close(classes)
+    ledger.close(classes, add_chains(ledger, chains))
     for name, row in parts:
         builder.row(name, row, "<=", 0.0)
     open_rows(builder, places)
@@ -97,7 +101,10 @@ def master_program(
 
 
 def bound_program(
-    sets: Mapping[str, ColumnSet], classes: Mapping[str, Sequence[RequestClass]], limits: Limits
+    sets: Mapping[str, ColumnSet],
+    classes: Mapping[str, Sequence[RequestClass]],
+    limits: Limits,
+    chains: Sequence[Chain] = (),
 ) -> Relaxation:
     """A relaxation of the whole problem: its optimum is no more than the cost of any fleet.
 
@@ -111,6 +118,7 @@ def bound_program(
         sets: columns by group of classes that may share pools.
         classes: the classes of each group.
         limits: of the fleet.
+        chains: classes that pools in a row may carry part by part.
     """
     builder = ProgramBuilder()
     ledger = Ledger(builder=builder, limits=limits)
@@ -123,7 +131,9 @@ def bound_program(
             flows += _add_flows(ledger, group, found, sharing)
     places = add_open_pools(ledger, [item for found in sets.values() for item in found.open_pools])
     open_rows(builder, places)
-    ledger.close([item for group in classes.values() for item in group])
+    in_rows = add_chains(ledger, chains)
+    members = [item for group in sets for item in classes[group] if item.name not in in_rows]
+    ledger.close(members, in_rows)
     return Relaxation(program=builder.build(), flows=tuple(flows))
 
 

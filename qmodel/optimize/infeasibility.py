@@ -7,11 +7,13 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from qmodel.candidates import (
+    NO_STAGES,
     Candidate,
     CandidateSet,
     ColumnSet,
     MeasuredCandidate,
     RefusedCandidate,
+    StageColumns,
     unit_loads,
 )
 from qmodel.evaluation import slo_ratios
@@ -33,6 +35,7 @@ def diagnose(
     classes: Mapping[str, Sequence[RequestClass]],
     limits: Limits,
     options: SolverOptions,
+    stages: StageColumns = NO_STAGES,
 ) -> Diagnosis:
     """Find the first limit that cannot be met: memory and layouts, then each target alone, then limits of the fleet.
 
@@ -42,6 +45,7 @@ def diagnose(
         classes: the classes of each group.
         limits: of the fleet.
         options: solver and time limit.
+        stages: what separate prefill and decode pools could carry.
     """
     for name, group in classes.items():
         model = group[0].model
@@ -49,16 +53,17 @@ def diagnose(
         if not pools and not measured:
             return _nothing_fits(model, candidates.refused_of(model), limits)
         for item in group:
-            if _measured_for(sets[name], item):
+            if _measured_for(sets[name], item) or stages.serves(item.name):
                 continue
             found = _unreachable(pools, item) if pools else _not_measured(measured, item)
             if found is not None:
                 return found
     for name, group in classes.items():
         for item in group:
-            if not _measured_for(sets[name], item) and not any(sets[name].least[item.name]):
+            elsewhere = _measured_for(sets[name], item) or stages.serves(item.name)
+            if not elsewhere and not any(sets[name].least[item.name]):
                 return _beyond_limits(candidates.of(item.model), item, limits)
-    return together(sets, classes, limits, options)
+    return together(sets, classes, limits, options, stages)
 
 
 def _measured_for(found: ColumnSet, item: RequestClass) -> bool:

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from qmodel.candidates import ColumnSet
+from qmodel.candidates import NO_STAGES, ColumnSet, StageColumns
 from qmodel.optimize.formulation import master_program
 from qmodel.optimize.programs import Program
 from qmodel.optimize.solvers import SolverOptions, solve_integer
+from qmodel.optimize.stage_rows import Columns
 from qmodel.types import Cap, FloatArray, Limits, RequestClass
 
 __all__ = ["Diagnosis", "beyond", "round_up", "rounded", "together"]
@@ -46,6 +47,7 @@ def together(
     classes: Mapping[str, Sequence[RequestClass]],
     limits: Limits,
     options: SolverOptions,
+    stages: StageColumns = NO_STAGES,
 ) -> Diagnosis:
     """Each class fits alone, all together do not: the one limit to raise, or all that the cheapest fleet exceeds.
 
@@ -57,9 +59,10 @@ def together(
         classes: the classes of each group.
         limits: of the fleet.
         options: solver and time limit.
+        stages: what separate prefill and decode pools could carry.
     """
     everyone = [item for group in classes.values() for item in group]
-    master = _master(sets, everyone, limits)
+    master = _master({**sets, **stages.sets}, everyone, limits, stages)
     for number, cap in enumerate(limits.caps):
         row = len(everyone) + number  # limits follow the cover rows
         values = _solved(master.least_use(row), options)
@@ -71,7 +74,7 @@ def together(
                 best=f"{need:g} {cap.unit} at least, {cap.most:g} allowed",
                 change=f"raise {cap.key} to {need:g}",
             )
-    return _several(sets, everyone, limits, master, options)
+    return _several(everyone, limits, master, options)
 
 
 def beyond(cap: Cap, use: str = "") -> str:
@@ -92,7 +95,6 @@ def round_up(value: float) -> float:
 
 
 def _several(
-    sets: Mapping[str, ColumnSet],
     everyone: Sequence[RequestClass],
     limits: Limits,
     master: Program,
@@ -117,11 +119,14 @@ def _several(
     )
 
 
-def _master(sets: Mapping[str, ColumnSet], everyone: Sequence[RequestClass], limits: Limits) -> Program:
-    columns = [column for found in sets.values() for column in found.columns]
-    blends = [blend for found in sets.values() for blend in found.blends()]
-    open_pools = [item for found in sets.values() for item in found.open_pools]
-    return master_program(columns, everyone, limits, blends, open_pools)
+def _master(
+    sets: Mapping[str, ColumnSet], everyone: Sequence[RequestClass], limits: Limits, stages: StageColumns
+) -> Program:
+    used = Columns(classes={}, stages=stages).chosen(sets)
+    columns = [column for found in used.values() for column in found.columns]
+    blends = [blend for found in used.values() for blend in found.blends()]
+    open_pools = [item for found in used.values() for item in found.open_pools]
+    return master_program(columns, everyone, limits, blends, open_pools, stages.chains)
 
 
 def _solved(program: Program, options: SolverOptions) -> FloatArray | None:

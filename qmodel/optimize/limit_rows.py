@@ -77,18 +77,23 @@ class Ledger:
         else:
             self._covers.append((variable, shares))
 
-    def close(self, classes: Sequence[RequestClass]) -> None:
-        """Write the rows: cover of each class, then each of ``limits.caps``, then what ties variables together."""
+    def close(self, classes: Sequence[RequestClass], parts: Sequence[str] = ()) -> None:
+        """Write the rows: cover of each class, then each of ``limits.caps``, then what ties variables together.
+
+        Args:
+            classes: to be carried whole.
+            parts: names of which no more may be taken than is carried.
+        """
         opened = [self._opened(group) for group in self._groups.values()]
         nodes = self._nodes()
         offers = self._offers(nodes)
         changes = self._changes()
-        covers: dict[str, dict[int, float]] = {item.name: {} for item in classes}
+        covers: dict[str, dict[int, float]] = {name: {} for name in (*(item.name for item in classes), *parts)}
         for position, shares in self._covers:
             for name, share in shares.items():
                 covers[name][position] = covers[name].get(position, 0.0) + share
-        for name, row in covers.items():
-            self.builder.row(f"cover {name}", row, ">=", 1.0)
+        for item in classes:
+            self.builder.row(f"cover {item.name}", covers[item.name], ">=", 1.0)
         for cap in self.limits.caps:
             name = f"{cap.kind} {cap.name}".strip()
             self.builder.row(name, self._taken(cap, nodes, offers), "<=", float(cap.most))
@@ -101,6 +106,8 @@ class Ledger:
             self.builder.row(
                 f"bought {gpu}", {**self._paid_gpus(gpu, nodes), **dict.fromkeys(positions.values(), -1.0)}, "<=", 0.0
             )
+        for name in parts:
+            self.builder.row(f"part {name}", covers[name], ">=", 0.0)
         for rows in opened:
             for name, row in rows:
                 self.builder.row(name, row, "<=", 0.0)

@@ -11,8 +11,9 @@ import numpy as np
 from qmodel.candidates import Candidate, Column, feasible_at, least_counts
 from qmodel.planning.measured_pools import carried_by
 from qmodel.planning.planned_pools import PlannedKind, PlannedMeasured, PlannedPool
+from qmodel.planning.planned_rows import NO_ROW, PlannedRow, PlannedStage, pool_of
 from qmodel.problem import Instance
-from qmodel.types import MIXED, Fleet, Holding, Limits, Path, Pool, PoolKey, RequestClass
+from qmodel.types import Fleet, Holding, Limits, Path, Pool, PoolKey, RequestClass
 
 __all__ = ["assemble", "cost_of", "grown_for", "pools_of"]
 
@@ -40,6 +41,7 @@ def pools_of(
     chosen: Sequence[tuple[Column, int]],
     limits: Limits,
     beside: Sequence[PlannedMeasured] = (),
+    row: PlannedRow = NO_ROW,
 ) -> list[PlannedPool]:
     """Pools that carry the chosen columns with every target met, re-scored at their actual load.
 
@@ -52,7 +54,8 @@ def pools_of(
         instance: the bound problem.
         chosen: columns with their counts.
         limits: of the fleet.
-        beside: pools of measured capacity that carry the rest.
+        beside: pools of measured capacity that carry a part.
+        row: pools in a row that carry a part, their shares so that with all others they add up to the demand.
     """
     groups: dict[tuple[int, tuple[str, ...]], list[tuple[Column, int]]] = {}
     for column, count in chosen:
@@ -61,10 +64,12 @@ def pools_of(
     for column, count in chosen:
         for name, share in column.shares.items():
             carried[name] = carried.get(name, 0.0) + share * count
+    left = {name: 1.0 - share for name, share in row.shares.items()}
+    carried = {name: share / left.get(name, 1.0) for name, share in carried.items()}
     parts = [_separate(instance, members, carried) for members in groups.values()]
     for place, members in enumerate(groups.values()):
         others = [item.holding for part in (*parts[:place], *parts[place + 1 :]) for item in part]
-        others += [item.holding for item in beside]
+        others += [item.holding for item in (*beside, *row.pools)]
         merged = _settled(_pool(instance, members, carried), others, limits)
         if merged is not None:
             parts[place] = [merged]
@@ -96,27 +101,29 @@ def _pool(instance: Instance, members: Sequence[tuple[Column, int]], carried: Ma
     )
 
 
-def assemble(pools: Sequence[PlannedKind]) -> Fleet:
+def assemble(pools: Sequence[PlannedKind], row: PlannedRow = NO_ROW) -> Fleet:
     """The fleet of planned pools, with readable pool names and routing by class.
 
     Where GPUs are bought at several prices no pool has its own: the fleet decides what is bought.
+
+    Args:
+        pools: that serve whole requests.
+        row: pools that serve one stage, and the paths through them.
     """
     fleet_pools: dict[str, Pool] = {}
     routing: dict[str, list[Path]] = {}
     for item in pools:
         name = _name(item, fleet_pools)
-        fleet_pools[name] = Pool(
-            name=name,
-            model=item.candidate.model,
-            gpu=item.candidate.gpu,
-            layout=item.candidate.layout,
-            replicas=item.holding.replicas,
-            precision=item.candidate.precision,
-            price_tier=MIXED if item.candidate.offers else item.candidate.price.tier,
-            usd_per_gpu_hour=None if item.candidate.offers else item.candidate.price.usd_per_gpu_hour,
-        )
+        fleet_pools[name] = pool_of(name, item)
         for request_class, share in zip(item.classes, item.shares, strict=True):
             routing.setdefault(request_class.name, []).append(Path(pools=(name,), share=share))
+    names = []
+    for stage in row.pools:
+        names.append(_name(stage, fleet_pools))
+        fleet_pools[names[-1]] = pool_of(names[-1], stage)
+    for cls, paths in row.paths.items():
+        found = [Path(pools=tuple(names[place] for place in places), share=share) for places, share in paths]
+        routing.setdefault(cls, []).extend(found)
     return Fleet(pools=fleet_pools, routing={name: tuple(paths) for name, paths in routing.items()})
 
 
@@ -124,7 +131,7 @@ def grown_for(
     pools: Sequence[PlannedPool],
     candidates: Sequence[Candidate],
     limits: Limits,
-    beside: Sequence[PlannedMeasured] = (),
+    beside: Sequence[PlannedKind] = (),
 ) -> float | None:
     """Cost of the same pools grown until every target holds with other replicas, USD/h.
 
@@ -189,6 +196,7 @@ def _meets(candidate: Candidate, classes: Sequence[RequestClass], count: int) ->
 def _name(item: PlannedKind, taken: dict[str, Pool]) -> str:
     names = sorted(request_class.name for request_class in item.classes)
     base = "-".join(names) if len(names) <= _MOST_NAMED else item.candidate.model
+    base = f"{item.candidate.pool_role}-{base}" if isinstance(item, PlannedStage) else base
     base = re.sub(r"[^A-Za-z0-9_-]+", "-", f"{base}-{item.candidate.gpu}-{item.candidate.layout}")
     name, number = base, 2
     while name in taken:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
-from qmodel.evaluation import evaluate_fleet
+from qmodel.evaluation import MOVED_BY, evaluate_fleet
 from qmodel.planning.plans import Plan, Status
 from qmodel.planning.record import plan_inputs
 from qmodel.planning.verification import verify
@@ -108,10 +108,11 @@ def checked_plan(plan: Plan, simulator: FleetSimulator, *, most_added: int = 8) 
     runs = simulator.runs(fleet)
     simulation = tabulate(runs, assumptions=simulator.assumptions)
     while True:
-        missed = _missed(simulation)
+        missed = _missed(simulation, fleet)
         grown, stopped = _grown(fleet, missed, simulator.instance.limits, left)
         changed = [name for name, pool in grown.pools.items() if pool.replicas != fleet.pools[name].replicas]
-        open_pools = [name for name in _undecided(simulation) if name not in longer and not runs.demand.replayed(name)]
+        undecided = _undecided(simulation, fleet)
+        open_pools = [name for name in undecided if name not in longer and not runs.demand.replayed(name)]
         if not changed and not open_pools:
             break
         longer |= dict.fromkeys(open_pools, _LONGER)
@@ -137,19 +138,26 @@ def checked_plan(plan: Plan, simulator: FleetSimulator, *, most_added: int = 8) 
     )
 
 
-def _missed(simulation: Simulation) -> dict[str, str]:
-    """Pools in which a target is missed, each with the first such target in words."""
+def _missed(simulation: Simulation, fleet: Fleet) -> dict[str, str]:
+    """Pools that a missed target is due to, each with the first such target in words."""
+    loads = {row.pool: row.utilisation or 0.0 for row in simulation.pools}
     found: dict[str, str] = {}
     for row in simulation.slo:
         if row.decision == "missed" and row.path != "fleet":
-            found.setdefault(row.path, _miss(row))
+            due = [name for name in _pools_of(row, fleet) if row.metric in MOVED_BY[fleet.pools[name].role]]
+            found.setdefault(max(due, key=lambda name: loads.get(name, 0.0)), _miss(row))
     return found
 
 
-def _undecided(simulation: Simulation) -> list[str]:
+def _undecided(simulation: Simulation, fleet: Fleet) -> list[str]:
     """Pools in which it takes more requests to decide a target."""
     rows = [row for row in simulation.slo if row.decision == "not decided" and row.path != "fleet"]
-    return list(dict.fromkeys(row.path for row in rows))
+    return list(dict.fromkeys(name for row in rows for name in _pools_of(row, fleet)))
+
+
+def _pools_of(row: SimulatedSloRow, fleet: Fleet) -> tuple[str, ...]:
+    """Pools of the path of a row."""
+    return next(path.pools for path in fleet.routing[row.cls] if path.label == row.path)
 
 
 def _miss(row: SimulatedSloRow) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from qmodel.planning.planner import plan_instance
@@ -20,6 +21,8 @@ def plan_for_objective(
 ) -> Plan:
     """Plan for the least cost, the least value of one target, or the most requests served.
 
+    ``disaggregate: auto`` stands for the least cost only: elsewhere a level that unified pools miss is no surprise.
+
     Args:
         instance: the bound problem.
         options: solver, gap and time limit of the whole search.
@@ -33,4 +36,6 @@ def plan_for_objective(
             from qmodel.planning.served_demand import most_served_plan as search
         case _:
             search = plan_instance
+    if search is not plan_instance and instance.layouts.disaggregate == "auto":
+        instance = replace(instance, layouts=replace(instance.layouts, disaggregate=False))
     return search(instance, options=options, on_progress=on_progress, cancel=cancel)

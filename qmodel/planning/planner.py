@@ -8,14 +8,23 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from qmodel.candidates import CandidateSet, ColumnSet, columns_for_model, enumerate_candidates, open_pools_of
+from qmodel.candidates import (
+    NO_STAGES,
+    CandidateSet,
+    ColumnSet,
+    StageColumns,
+    columns_by_stage,
+    columns_for_model,
+    enumerate_candidates,
+    open_pools_of,
+)
 from qmodel.evaluation import Evaluation, evaluate_fleet
-from qmodel.optimize import Choice, Diagnosis, SolverOptions, check_solver, choose, diagnose, solved_point
-from qmodel.planning.assembly import assemble, grown_for, pools_of
-from qmodel.planning.load_split import evened
-from qmodel.planning.measured_pools import measured_alternatives, measured_pools_of
-from qmodel.planning.merging import merged
+from qmodel.optimize import Choice, Diagnosis, SolverOptions, check_solver, choose, diagnose
+from qmodel.planning.assembly import grown_for
+from qmodel.planning.built_fleets import BuiltFleet, build
+from qmodel.planning.measured_pools import measured_alternatives
 from qmodel.planning.planned_pools import PlannedKind, PlannedMeasured, PlannedPool
+from qmodel.planning.planned_rows import PlannedRow, grown_row
 from qmodel.planning.plans import Plan, PriceRow, Status, Termination, Why
 from qmodel.planning.progress import Cancel, OnProgress, Progress
 from qmodel.planning.rationale import reasons
@@ -27,6 +36,7 @@ from qmodel.types import Limits, Replica, RequestClass, replicas_by_kind
 __all__ = ["plan_instance"]
 
 _ROUNDING = 1e-6  # of a cost
+_MOST_AT_P90 = 200  # replicas that a row may grow by when steps take longer
 _LEAST_TIME_S = 0.05  # a second integer program gets at least this
 
 
@@ -36,6 +46,7 @@ class _Search:
 
     Attributes:
         sets, classes: by the name of a group of classes that may share pools.
+        stages: what separate prefill and decode pools could carry.
         pressing: keys of limits that the cheapest fleet without them breaks.
     """
 
@@ -45,6 +56,7 @@ class _Search:
     candidates: CandidateSet
     sets: Mapping[str, ColumnSet]
     classes: Mapping[str, tuple[RequestClass, ...]]
+    stages: StageColumns = NO_STAGES
     pressing: tuple[str, ...] = ()
     solve_s: float = 0.0
 
@@ -52,6 +64,10 @@ class _Search:
     def limits(self) -> Limits:
         """Of the fleet."""
         return self.instance.limits
+
+    def serves(self, name: str) -> bool:
+        """Whether some pool, or pools in a row, carry a part of a class."""
+        return self.stages.serves(name) or any(found.serves(name) for found in self.sets.values())
 
 
 def plan_instance(
@@ -73,11 +89,37 @@ def plan_instance(
         SolverUnavailableError: if the named solver is not installed.
     """
     check_solver(options.name)
+    apart = instance.layouts.disaggregate
+    plan = _plan(instance, options, on_progress, cancel, apart=apart is True)
+    if apart != "auto" or plan.fleet is not None or plan.termination not in ("proven", "gap"):
+        return plan
+    # what prefill and decode pools apart can do where unified ones are not enough
+    told = "no fleet of unified pools meets every target: separate prefill and decode pools were tried"
+    again = replace(instance, assumptions=(*instance.assumptions, told))
+    other = _plan(again, options, on_progress, cancel, apart=True)
+    return plan if other.status == "infeasible" else other
+
+
+def _plan(
+    instance: Instance, options: SolverOptions, on_progress: OnProgress | None, cancel: Cancel | None, *, apart: bool
+) -> Plan:
+    """The plan with unified pools, and with separate prefill and decode pools beside them if ``apart``."""
     started = time.perf_counter()
     tell = on_progress or (lambda _: None)
     tell(Progress(stage="layouts", done=0, total=len(instance.models)))
     candidates = enumerate_candidates(instance)
     classes = _in_order(instance.sharing())
+    stages = NO_STAGES
+    if apart:
+        tell(Progress(stage="frontier", done=0, total=len(classes)))
+        stages = columns_by_stage(
+            instance,
+            candidates.candidates,
+            classes,
+            every_count=instance.limits.pays_nodes,
+            keep_all=instance.limits.change is not None,
+        )
+        instance = replace(instance, assumptions=(*instance.assumptions, *stages.notes))
     sets: dict[str, ColumnSet] = {}
     for done, (group, members) in enumerate(classes.items()):
         if cancel is not None and cancel():
@@ -91,6 +133,7 @@ def plan_instance(
             open_pools=measured,
             every_count=instance.limits.pays_nodes,
             keep_all=instance.limits.change is not None,
+            elsewhere_usd=stages.least_usd,
         )
     search = _Search(
         instance=instance,
@@ -99,13 +142,20 @@ def plan_instance(
         candidates=candidates,
         sets=sets,
         classes=classes,
+        stages=stages,
     )
-    if not all(found.serves(item.name) for group, found in sets.items() for item in classes[group]):
+    if not all(search.serves(item.name) for members in classes.values() for item in members):
         return _infeasible(search)
     tell(Progress(stage="solve", done=0, total=1))
     search, choice = _chosen(search)
     if cancel is not None and cancel():
         return _cancelled(instance, started)
+    for hopeful in search.stages.hopeful if choice.outcome == "unsettled" else ():
+        # what no split is sufficient for may still hold from end to end
+        other = choose(search.sets, search.classes, search.limits, options=options, stages=hopeful)
+        if not other.empty:
+            search, choice = replace(search, stages=hopeful), other
+            break
     if choice.empty:
         return _no_choice(search, choice)
     tell(Progress(stage="verify", done=0, total=1, bound_usd_per_hour=_finite(choice.bound_usd_per_hour)))
@@ -128,7 +178,8 @@ def _chosen(search: _Search) -> tuple[_Search, Choice]:
     started = time.perf_counter()
     limits, options = search.limits, search.options
     competing = bool(limits.caps) and len(search.instance.classes) > 1 and not limits.pays_nodes
-    choice = choose(search.sets, search.classes, limits.without_caps() if competing else limits, options=options)
+    free = limits.without_caps() if competing else limits
+    choice = choose(search.sets, search.classes, free, options=options, stages=search.stages)
     pressing = tuple(cap.key for cap in limits.exceeded(choice.holdings)) if competing else ()
     if pressing:
         sets = {
@@ -141,12 +192,18 @@ def _chosen(search: _Search) -> tuple[_Search, Choice]:
             )
             for group, found in search.sets.items()
         }
-        search = replace(search, sets=sets, pressing=pressing)
-        choice = choose(sets, search.classes, limits, options=_within(options, started))
+        stages = search.stages
+        if stages.sets:
+            able = search.candidates.candidates
+            stages = columns_by_stage(
+                search.instance, able, search.classes, every_count=True, keep_all=limits.change is not None
+            )
+        search = replace(search, sets=sets, stages=stages, pressing=pressing)
+        choice = choose(sets, search.classes, limits, options=_within(options, started), stages=stages)
     budget = limits.budget_usd_per_hour
     if budget is not None and choice.bound_usd_per_hour <= budget < choice.cost_usd_per_hour:
         exact = replace(_within(options, started), mip_gap=0.0)  # a fleet within the gap may be within the budget
-        closer = choose(search.sets, search.classes, limits, options=exact)
+        closer = choose(search.sets, search.classes, limits, options=exact, stages=search.stages)
         choice = choice if closer.empty else closer
     return replace(search, solve_s=time.perf_counter() - started), choice
 
@@ -159,11 +216,10 @@ def _within(options: SolverOptions, started_s: float) -> SolverOptions:
 
 def _planned(search: _Search, choice: Choice) -> Plan:
     instance, options = search.instance, search.options
-    measured = measured_pools_of(instance, choice.open_pools)
-    predicted = pools_of(instance, choice.chosen, search.limits, measured)
-    pools = merged([*predicted, *measured], search.candidates.candidates, search.limits)
-    pools = evened(pools, lambda program: solved_point(program, options))
-    fleet = assemble(pools)
+    built = _built(search, choice)
+    if built is None:  # pools in a row do not keep what their columns promised, and no few replicas help
+        return _unified_only(search, choice)
+    pools, row, fleet = built.pools, built.row, built.fleet
     result = evaluate_fleet(instance, fleet)
     change = search.limits.change
     moved = () if change is None else change.rows(replicas_by_kind(fleet))
@@ -193,8 +249,9 @@ def _planned(search: _Search, choice: Choice) -> Plan:
         changes=moved,
         change_usd_per_hour=moved_usd_per_hour,
         prices=_price_rows(choice, instance.limits),
-        why=_reasons(search, choice, pools, result),
-        cost_at_p90_usd_per_hour=_cost_at_p90(instance, pools, cost),
+        links=result.links,
+        why=_reasons(search, choice, built, result),
+        cost_at_p90_usd_per_hour=_cost_at_p90(instance, pools, row, cost),
         assumptions=result.assumptions,
         scenario=instance.scenario,
         inputs=plan_inputs(instance, fleet, mip_gap=options.mip_gap),
@@ -208,9 +265,37 @@ def _planned(search: _Search, choice: Choice) -> Plan:
     return plan
 
 
-def _reasons(search: _Search, choice: Choice, pools: Sequence[PlannedKind], result: Evaluation) -> Why:
-    predicted = [item for item in pools if isinstance(item, PlannedPool)]
-    measured = [item for item in pools if isinstance(item, PlannedMeasured)]
+def _built(search: _Search, choice: Choice) -> BuiltFleet | None:
+    """The cheapest fleet of what was chosen.
+
+    Targets over both stages are split in a way that is sufficient. Where that leaves a gap, masters that give
+    each stage the whole of them are asked too: what their fleets take to meet them from end to end may be less.
+    """
+    limits, able = search.limits, search.candidates.candidates
+    found = [build(search.instance, choice, search.stages.chains, able, limits, options=search.options)]
+    open_gap = choice.cost_usd_per_hour > choice.bound_usd_per_hour * (1.0 + search.options.mip_gap)
+    for hopeful in search.stages.hopeful if open_gap else ():
+        options = replace(search.options, time_limit_s=max(search.options.time_limit_s / 4.0, _LEAST_TIME_S))
+        other = choose(search.sets, search.classes, limits, options=options, stages=hopeful)
+        if not other.empty:
+            found.append(build(search.instance, other, hopeful.chains, able, limits, options=search.options))
+    fleets = [item for item in found if item is not None]
+    return min(fleets, key=lambda item: item.cost_usd_per_hour(limits), default=None)
+
+
+def _unified_only(search: _Search, choice: Choice) -> Plan:
+    """The plan without separate pools; the bound of all still holds."""
+    alone, found = _chosen(replace(search, stages=NO_STAGES))
+    bound = min(choice.bound_usd_per_hour, found.bound_usd_per_hour)
+    found = replace(found, bound_usd_per_hour=bound)
+    if found.outcome == "infeasible":  # of unified pools only
+        found = replace(found, outcome="unsettled")
+    return _no_choice(alone, found) if found.empty else _planned(alone, found)
+
+
+def _reasons(search: _Search, choice: Choice, built: BuiltFleet, result: Evaluation) -> Why:
+    measured = [item for item in built.pools if isinstance(item, PlannedMeasured)]
+    predicted = [item for item in (*built.pools, *built.row.pools) if item not in measured]
     tight = _tight(search, choice, result)
     in_time = choice.outcome != "time"
     why = reasons(search.sets, search.classes, search.candidates, predicted, result.pools, tight=tight, in_time=in_time)
@@ -235,8 +320,12 @@ def _cancelled(instance: Instance, started_s: float) -> Plan:
     return _without_fleet(instance, "limit", "cancelled", Why(text="the search was cancelled"), started_s)
 
 
+def _diagnosed(search: _Search) -> Diagnosis:
+    return diagnose(search.candidates, search.sets, search.classes, search.limits, search.options, search.stages)
+
+
 def _infeasible(search: _Search) -> Plan:
-    found = diagnose(search.candidates, search.sets, search.classes, search.limits, search.options)
+    found = _diagnosed(search)
     return _without_fleet(search.instance, "infeasible", "proven", _why_not(found), search.started_s)
 
 
@@ -261,7 +350,7 @@ def _no_choice(search: _Search, choice: Choice) -> Plan:
     if choice.outcome == "infeasible":
         return _infeasible(search)
     if choice.outcome == "unsettled":
-        found = diagnose(search.candidates, search.sets, search.classes, search.limits, search.options)
+        found = _diagnosed(search)
         text = "no fleet of the pools tried meets every target within the limits; other fleets are not ruled out"
         why = replace(_why_not(found), text=text)
         return _without_fleet(search.instance, "limit", "gap", why, search.started_s, choice.bound_usd_per_hour)
@@ -322,13 +411,13 @@ def _price_rows(choice: Choice, limits: Limits) -> tuple[PriceRow, ...]:
     )
 
 
-def _cost_at_p90(instance: Instance, pools: Sequence[PlannedKind], cost: float) -> float | None:
+def _cost_at_p90(instance: Instance, pools: Sequence[PlannedKind], row: PlannedRow, cost: float) -> float | None:
     """Cost of the pools grown until they hold every target at the upper bands of steps and queueing.
 
     None where the limits forbid that or no count does it. Measured capacities have no band.
     """
     predicted = [item for item in pools if isinstance(item, PlannedPool)]
-    if not predicted or instance.policy.confidence == "p90":
+    if not (predicted or row.pools) or instance.policy.confidence == "p90":
         return cost
     slower = []
     for item in predicted:
@@ -339,7 +428,12 @@ def _cost_at_p90(instance: Instance, pools: Sequence[PlannedKind], cost: float) 
         assert isinstance(nominal, Replica)
         slower.append(replace(chosen, replica=at_confidence(nominal, "p90"), confidence="p90"))
     measured = [item for item in pools if isinstance(item, PlannedMeasured)]
-    return grown_for(predicted, slower, instance.limits, measured)  # what changing the fleet costs included
+    held = [item.holding for item in pools]
+    grown = grown_row(instance, row.at_p90, held, instance.limits, _MOST_AT_P90) if row.pools else row
+    if grown is None:
+        return None
+    # what changing the fleet costs included
+    return grown_for(predicted, slower, instance.limits, [*measured, *grown.pools])
 
 
 def _run(search: _Search) -> dict[str, float]:
@@ -348,7 +442,7 @@ def _run(search: _Search) -> dict[str, float]:
         "total_s": time.perf_counter() - search.started_s,
         "candidates": float(len(search.candidates.candidates) + len(search.candidates.measured)),
         "refused_layouts": float(len(search.candidates.refused)),
-        "columns": float(sum(len(found.columns) for found in search.sets.values())),
+        "columns": float(sum(len(item.columns) for item in (*search.sets.values(), *search.stages.sets.values()))),
     }
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 from qmodel.errors import InfeasibleError, SolverFailedError
 from qmodel.evaluation.results import LatencyRow
 from qmodel.files import write_text
-from qmodel.types import ChangeRow, Fleet, PoolRow, PurchaseRow, RouteRow, SloRow
+from qmodel.types import ChangeRow, Fleet, LinkRow, PoolRow, PurchaseRow, RouteRow, SloRow
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -114,6 +114,7 @@ class Plan:
         gap: (cost - bound) / cost.
         gap_columns: the same against the columns that the integer program chose from.
         fleet: None without a plan.
+        links: one row per link between pools; empty where every path is one pool.
         purchases: GPUs bought, by type and price.
         changes: what starts and stops on the way from the fleet that runs; empty without one.
         change_usd_per_hour: what that costs, spread; part of the cost and of the bound.
@@ -146,6 +147,7 @@ class Plan:
     purchases: tuple[PurchaseRow, ...] = ()
     changes: tuple[ChangeRow, ...] = ()
     change_usd_per_hour: float = 0.0
+    links: tuple[LinkRow, ...] = ()
     cost_at_p90_usd_per_hour: float | None = None
     objective: ObjectiveRow | None = None
     served: tuple[ServedRow, ...] = ()
@@ -179,6 +181,7 @@ class Plan:
             "slo": [row.to_dict() for row in self.slo],
             "latency": [row.to_dict() for row in self.latency],
             "purchases": [row.to_dict() for row in self.purchases],
+            "links": [row.to_dict() for row in self.links],
             "prices": [asdict(row) for row in self.prices],
             "why": asdict(self.why),
             "assumptions": list(self.assumptions),
@@ -209,12 +212,15 @@ class Plan:
         write_text(path, json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n")
 
     def to_frame(self, table: str = "pools") -> pd.DataFrame:
-        """One of ``pools``, ``routing``, ``slo``, ``latency``, ``purchases``, ``served``, ``changes`` as a DataFrame.
+        """One of the plan's tables as a DataFrame.
+
+        Args:
+            table: ``pools``, ``routing``, ``slo``, ``latency``, ``links``, ``purchases``, ``served`` or ``changes``.
 
         Raises:
             ValueError: if there is no such table.
         """
-        tables = ("pools", "routing", "slo", "latency", "purchases", "served", "changes")
+        tables = ("pools", "routing", "slo", "latency", "links", "purchases", "served", "changes")
         if table not in tables:
             raise ValueError(f"table must be one of {', '.join(tables)} (got {table!r})")
         import pandas as pd
@@ -275,6 +281,7 @@ def _plan_from(data: Mapping[str, object]) -> Plan:
         slo=tuple(SloRow(**row) for row in rows("slo")),  # type: ignore[arg-type]
         latency=tuple(LatencyRow(**row) for row in rows("latency")),  # type: ignore[arg-type]
         purchases=tuple(PurchaseRow(**row) for row in rows("purchases")),  # type: ignore[arg-type]
+        links=tuple(LinkRow(**row) for row in (rows("links") if "links" in data else [])),  # type: ignore[arg-type]
         prices=tuple(PriceRow(**row) for row in rows("prices")),  # type: ignore[arg-type]
         why=Why(
             text=str(why["text"]),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from qmodel.candidates import CandidateSet, ColumnSet, RefusedCandidate
-from qmodel.planning.planned_pools import PlannedPool
+from qmodel.planning.planned_pools import PlannedKind
 from qmodel.planning.plans import Alternative, Why
 from qmodel.types import PoolRow, RequestClass
 
@@ -20,7 +20,7 @@ def reasons(
     sets: Mapping[str, ColumnSet],
     classes: Mapping[str, Sequence[RequestClass]],
     candidates: CandidateSet,
-    pools: Sequence[PlannedPool],
+    pools: Sequence[PlannedKind],
     rows: Sequence[PoolRow],
     *,
     tight: Sequence[str],
@@ -48,7 +48,7 @@ def reasons(
     return Why(text=f"{text}; what binds: {binding}{held}", tight=tuple(tight), alternatives=tuple(alternatives))
 
 
-def _alternatives(name: str, found: ColumnSet, least: Sequence[int], pools: Sequence[PlannedPool]) -> list[Alternative]:
+def _alternatives(name: str, found: ColumnSet, least: Sequence[int], pools: Sequence[PlannedKind]) -> list[Alternative]:
     serving = [item for item in pools if any(c.name == name for c in item.classes)]
     chosen = {id(item.candidate) for item in serving}
     paid = sum(item.candidate.pool_cost(item.replicas) for item in serving)

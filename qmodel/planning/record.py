@@ -9,7 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 from qmodel.evaluation import MeasuredCase, PoolCase, pool_cases, price_in_fleet
 from qmodel.problem import Instance, Price
-from qmodel.types import Fleet, Limits, MeasuredCapacity, Replica, RequestClass
+from qmodel.types import Fleet, KvLink, Limits, MeasuredCapacity, Replica, RequestClass
 
 __all__ = ["cases_from", "classes_from", "limits_from", "plan_inputs", "versions"]
 
@@ -94,6 +94,7 @@ def cases_from(inputs: Mapping[str, object], fleet: Fleet) -> dict[str, PoolCase
             replica=Replica.from_dict(_mapping(item["replica"])),
             router=str(item["router"]),  # type: ignore[arg-type]  # written by plan_inputs
             price=price,
+            link=KvLink(**_mapping(item["link"])) if "link" in item else None,  # type: ignore[arg-type]
             spare=spare,
         )
     return cases
@@ -102,7 +103,8 @@ def cases_from(inputs: Mapping[str, object], fleet: Fleet) -> dict[str, PoolCase
 def _case_data(case: PoolCase | MeasuredCase) -> dict[str, object]:
     if isinstance(case, MeasuredCase):
         return {"capacity": case.capacity.to_dict(), "price": asdict(case.price)}
-    return {"replica": case.replica.to_dict(), "router": case.router, "price": asdict(case.price)}
+    data: dict[str, object] = {"replica": case.replica.to_dict(), "router": case.router, "price": asdict(case.price)}
+    return data if case.link is None else {**data, "link": asdict(case.link)}
 
 
 def _price_from(data: Mapping[str, object]) -> Price:

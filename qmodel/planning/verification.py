@@ -187,7 +187,8 @@ def _tables(plan: Plan, result: Evaluation) -> Check:
 
 def _pool_facts(rows: Sequence[PoolRow]) -> list[tuple[object, ...]]:
     return [
-        (row.pool, row.model, row.gpu, row.tp, row.pp, row.ep, row.dp, row.cp, row.replicas, row.gpus) for row in rows
+        (row.pool, row.model, row.role, row.gpu, row.tp, row.pp, row.ep, row.dp, row.cp, row.replicas, row.gpus)
+        for row in rows
     ] + [(row.price_tier, round(row.usd_per_gpu_hour, 9), round(row.cost_usd_per_hour, 6), row.stable) for row in rows]
 
 

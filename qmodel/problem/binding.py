@@ -343,6 +343,7 @@ class _Binder:
             dp=spec.dp,
             cp=usual.cp if spec.cp == "auto" else spec.cp,
             precisions=precisions,
+            disaggregate=spec.disaggregate,
         )
         if any(option.gpu is not None for option in gpus):
             self.assumptions.append(layouts_note(rules))

@@ -82,6 +82,8 @@ class LayoutRules:
 
     Attributes:
         precisions: weight types to consider; ``auto`` is the checkpoint's own.
+        disaggregate: whether prefill and decode pools are tried beside unified ones; ``auto``: where no fleet of
+            unified pools is feasible.
     """
 
     tp: tuple[int, ...] = (1, 2, 4, 8)
@@ -90,6 +92,7 @@ class LayoutRules:
     dp: tuple[int, ...] | Literal["auto"] = "auto"
     cp: tuple[int, ...] = (1,)
     precisions: tuple[str, ...] = ("auto",)
+    disaggregate: Literal["auto"] | bool = "auto"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -36,10 +36,12 @@ def layouts_note(rules: LayoutRules) -> str:
     experts = "whole experts or slices" if rules.ep == "auto" else f"ep {_listed(rules.ep)}"
     ranks = "attention ranks for latent-attention models" if rules.dp == "auto" else f"dp {_listed(rules.dp)}"
     contexts = "" if tuple(rules.cp) == (1,) else f", cp {_listed(rules.cp)}"
-    return (
-        f"layouts tried: tp {_listed(rules.tp)} x pp {_listed(rules.pp)}, {experts}, {ranks}{contexts};"
-        " no separate prefill and decode pools"
-    )
+    apart = {
+        True: "separate prefill and decode pools too",
+        False: "no separate prefill and decode pools",
+        "auto": "separate prefill and decode pools only where unified ones are not enough",
+    }[rules.disaggregate]
+    return f"layouts tried: tp {_listed(rules.tp)} x pp {_listed(rules.pp)}, {experts}, {ranks}{contexts}; {apart}"
 
 
 def _listed(degrees: Iterable[int]) -> str:

@@ -31,6 +31,9 @@ def bind_objective(scenario: Scenario, limits: Limits) -> tuple[Objective, tuple
     if not _bounded(limits):
         hint = "add fleet.budget_usd_per_hour, fleet.power_kw, or max_count for every GPU type"
         return Objective(), (scenario.problem("objective", f"{what} needs a limit of the whole fleet", hint),)
+    if key is None and scenario.layouts.disaggregate is True:
+        told = f"not supported yet: separate prefill and decode pools where objective is {what}"
+        return Objective(), (scenario.problem("layouts.disaggregate", told, "use auto or false"),)
     if key is None:
         return Objective(kind="served"), ()
     assert stated.cls is not None  # the schema asks for it

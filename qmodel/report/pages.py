@@ -47,12 +47,13 @@ def plan_page(plan: Plan) -> tuple[Block, ...]:
         lines = Lines(lines=no_plan_lines(plan))
         alternatives = alternative_table(plan.why.alternatives, most=ALTERNATIVES_SHOWN)
         return (Heading(text=plan.title), lines, alternatives, _assumptions(plan.assumptions))
-    routing = routing_table(plan.routing)
+    routing, links = routing_table(plan.routing), link_table(plan.links)
     return (
         Heading(text=plan.title),
         Facts(rows=_plan_facts(plan)),
         pool_table(plan.pools),
         *_overloads(plan.pools),
+        *_some(links),
         *_some(change_table(plan.changes)),
         *_some(purchase_table(plan.purchases)),
         *_some(routing),

@@ -267,8 +267,10 @@ class LayoutsSpec(Section):
     precision: Precisions = Field(
         default="auto", description="Weight types: auto is the checkpoint's own; or a list of auto, bf16, fp8, fp4, w4."
     )
-    disaggregate: Literal["auto", False] = Field(
-        default="auto", description="Separate prefill and decode pools; auto means what is built, which is none."
+    disaggregate: Literal["auto", True, False] = Field(
+        default="auto",
+        description="Separate prefill and decode pools beside unified ones: true, false, or auto: only where no fleet"
+        " of unified pools meets every target.",
     )
     forbid: Annotated[tuple[ForbiddenSpec, ...], BeforeValidator(as_tuple)] = Field(
         default=(), description="Pools that no plan may have, each by any of model, gpu, tp, pp, ep, dp."

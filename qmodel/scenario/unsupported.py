@@ -69,9 +69,6 @@ SCENARIO_UNSUPPORTED: tuple[Unsupported, ...] = (
         _ROUTERS,
         "prefix_aware",
     ),
-    Unsupported(
-        "layouts.disaggregate", "separate prefill and decode pools", "use auto or false", _one_of(True), "true"
-    ),
     Unsupported("policy.slo_scope", "targets over the whole fleet", "use pool", _one_of("fleet"), "fleet"),
 )
 

@@ -122,7 +122,7 @@ def test_a_scenario_is_frozen_and_travels_between_processes():
         ({"layouts__ep": []}, "layouts.ep: must not be empty"),
         ({"layouts__precision": ["fp16"]},
          "layouts.precision[0]: must be auto, bf16, fp8, fp4 or w4 (got 'fp16'); did you mean 'bf16'?"),
-        ({"layouts__disaggregate": "yes"}, "layouts.disaggregate: must be auto or false (got 'yes')"),
+        ({"layouts__disaggregate": "yes"}, "layouts.disaggregate: must be auto, true or false (got 'yes')"),
         ({"fleet__price_book": {"providers": "aws"}},
          "fleet.price_book.providers: must be all or a list of providers (got 'aws'); write [aws]"),
         ({"fleet__gpus": {"h100-sxm": {"price": 3}}},

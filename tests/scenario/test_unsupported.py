@@ -30,8 +30,6 @@ from tests.scenario.examples import small
         ({"engine__router": "prefix_aware"},
          "engine.router: not supported yet: requests sent where their prefix is (got 'prefix_aware'); "
          "use random, round_robin or jsq"),
-        ({"layouts__disaggregate": True},
-         "layouts.disaggregate: not supported yet: separate prefill and decode pools (got true); use auto or false"),
         ({"policy__slo_scope": "fleet"},
          "policy.slo_scope: not supported yet: targets over the whole fleet (got 'fleet'); use pool"),
     ],

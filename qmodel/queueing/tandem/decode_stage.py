@@ -15,7 +15,7 @@ from qmodel.queueing.tandem.delays import DelayNodes, no_delay, slices
 from qmodel.queueing.tandem.stage_parts import Leg
 from qmodel.types import FloatArray, Overload, Replica, Router
 
-__all__ = ["DecodePool", "solve_decode"]
+__all__ = ["DecodePool", "decode_load", "solve_decode"]
 
 _UNBOUNDED = 10**15  # tokens of a step: sequences bring their context along, nothing is prefilled
 _BOUND = 2.3  # spreads of the pace between its mean and its slowest, as in unified pools
@@ -87,7 +87,7 @@ def solve_decode(replica: Replica, legs: Sequence[Leg], replicas: int, router: R
 
     Source: own construction, see docs/theory/stages.md.
     """
-    engine = replace(replica, step=replace(replica.step, delta_s=0.0), max_batched_tokens=_UNBOUNDED)
+    engine = _without_prefill(replica)
     work = pooled_work(engine, [leg.stream for leg in legs])
     limit = memory_limit(engine, work)
     capacity, by_memory = top_rate_rps(engine, work, limit)
@@ -120,6 +120,29 @@ def solve_decode(replica: Replica, legs: Sequence[Leg], replicas: int, router: R
         pace_variance=min(float(seen.tau_variance[0]), ((slowest_s - tau_s) / _BOUND) ** 2),
         memory_s=float(seen.memory_s[0]),
     )
+
+
+def decode_load(replica: Replica, legs: Sequence[Leg]) -> float:
+    """Utilisation of one replica that decodes all that comes; infinite where some of it is too long for the replica.
+
+    Example:
+        >>> from qmodel.queueing.tandem.stage_parts import decode_leg
+        >>> from qmodel.types import Law, Lengths, StepLaw, Stream
+        >>> engine = Replica(step=StepLaw.linear(alpha_s=0.01, beta_s=0.0), max_num_seqs=10)
+        >>> lengths = Lengths.independent(Law.constant(1000), Law.constant(101))
+        >>> leg = decode_leg(Stream(name="a", rate_rps=5.0, lengths=lengths))
+        >>> round(decode_load(engine, [leg]), 6)
+        0.5
+    """
+    engine = _without_prefill(replica)
+    work = pooled_work(engine, [leg.stream for leg in legs])
+    if length_overload(engine, work) is not None:
+        return float("inf")
+    return float(work.rate_rps / top_rate_rps(engine, work, memory_limit(engine, work))[0])
+
+
+def _without_prefill(replica: Replica) -> Replica:
+    return replace(replica, step=replace(replica.step, delta_s=0.0), max_batched_tokens=_UNBOUNDED)
 
 
 def _start(tau_s: float, idle: float, p_wait: float, wait_s: float, wait_scv: float) -> DelayNodes:

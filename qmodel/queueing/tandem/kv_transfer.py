@@ -13,9 +13,9 @@ from qmodel.queueing.servers.erlang import erlang_c
 from qmodel.queueing.tandem.delays import DelayNodes, no_delay, slices
 from qmodel.queueing.tandem.prefill_pool import PrefillPool
 from qmodel.queueing.tandem.stage_parts import Leg
-from qmodel.types import KvLink, Overload
+from qmodel.types import KvLink, Law, Overload
 
-__all__ = ["Feed", "KvTransfer", "feed_of", "solve_transfer"]
+__all__ = ["Feed", "KvTransfer", "feed_of", "sending_time", "solve_transfer"]
 
 _SENDING_BANDS = 24
 _NOTHING = 1e-12
@@ -112,13 +112,7 @@ def solve_transfer(link: KvLink | None, legs: Sequence[Leg], feeds: Sequence[Fee
     wait = _wait(link, feeds, offered, first * link.s_per_token, second * link.s_per_token**2)
     delay = {}
     for leg, law in zip(legs, laws, strict=True):
-        weight, mean, within = bands(law.values, law.weights, _SENDING_BANDS)
-        sending = DelayNodes(
-            weight=weight / weight.sum(),
-            mean_s=mean * link.s_per_token + link.latency_s,
-            variance=within * link.s_per_token**2,
-        )
-        delay[leg.name] = wait.plus(sending)
+        delay[leg.name] = wait.plus(sending_time(link, law))
     return KvTransfer(
         overload=None,
         utilisation=used,
@@ -126,6 +120,21 @@ def solve_transfer(link: KvLink | None, legs: Sequence[Leg], feeds: Sequence[Fee
         wait=wait,
         delay=delay,
         delay_mean_s=sum(leg.rate_rps * delay[leg.name].mean for leg in legs) / rate_rps,
+    )
+
+
+def sending_time(link: KvLink, context: Law) -> DelayNodes:
+    """Time on a lane and latency of sequences of some contexts, without any wait for the lane.
+
+    Example:
+        >>> sending_time(KvLink(bytes_per_s=1e6, bytes_per_token=1e3), Law.constant(1000)).mean
+        1.0
+    """
+    weight, mean, within = bands(context.values, context.weights, _SENDING_BANDS)
+    return DelayNodes(
+        weight=weight / weight.sum(),
+        mean_s=mean * link.s_per_token + link.latency_s,
+        variance=within * link.s_per_token**2,
     )
 
 

@@ -14,7 +14,7 @@ from qmodel.queueing.tandem.prefill_pool_chain import lattice_of, settled
 from qmodel.queueing.tandem.prefill_pool_times import first_token_law, met_by
 from qmodel.types import Law, Overload, Replica, Stream, mix_laws
 
-__all__ = ["PrefillPool", "solve_prefill"]
+__all__ = ["PrefillPool", "prefill_load", "solve_prefill"]
 
 _HEAVY = 0.97  # utilisation from which waits grow as used / (1 - used); the lattice would become too coarse
 
@@ -71,9 +71,8 @@ def solve_prefill(replica: Replica, streams: Sequence[Stream], replicas: int, ro
     """
     rate_rps = float(sum(item.rate_rps for item in streams))
     prompt = mix_laws([item.lengths.prompt for item in streams], [item.rate_rps for item in streams])
-    budget = _budget(replica, prompt)
+    budget, top_rps = _budget(replica, prompt), _top_rps(replica, prompt)
     tau_s, delta_s = float(replica.step.tau_s(0.0, 0.0)), replica.step.delta_s
-    top_rps = budget / (prompt.mean * max(tau_s + delta_s * budget, 1e-300))
     used = rate_rps / (replicas * top_rps)
     overload = _too_long(replica, streams) or _too_much(rate_rps, replicas, top_rps)
     if overload is not None:
@@ -102,6 +101,29 @@ def solve_prefill(replica: Replica, streams: Sequence[Stream], replicas: int, ro
         epoch_scv=solved.epoch_scv,
         replicas=replicas,
     )
+
+
+def prefill_load(replica: Replica, streams: Sequence[Stream]) -> float:
+    """Utilisation of one replica that prefills all prompts; infinite where some are too long for it.
+
+    Example:
+        >>> from qmodel.types import Lengths, StepLaw
+        >>> engine = Replica(step=StepLaw.linear(alpha_s=0.0, beta_s=0.0, delta_s=1e-3), max_batched_tokens=1000)
+        >>> lengths = Lengths.independent(Law.constant(1000), Law.constant(10))
+        >>> prefill_load(engine, [Stream(name="a", rate_rps=0.5, lengths=lengths)])
+        0.5
+    """
+    if _too_long(replica, streams) is not None:
+        return float("inf")
+    prompt = mix_laws([item.lengths.prompt for item in streams], [item.rate_rps for item in streams])
+    return float(sum(item.rate_rps for item in streams)) / _top_rps(replica, prompt)
+
+
+def _top_rps(replica: Replica, prompt: Law) -> float:
+    """Prompts/s of a replica whose steps are all full."""
+    budget = _budget(replica, prompt)
+    step_s = float(replica.step.tau_s(0.0, 0.0)) + replica.step.delta_s * budget
+    return budget / (prompt.mean * max(step_s, 1e-300))
 
 
 def _stretched(law: GridLaw, longer: float) -> GridLaw:

@@ -1,0 +1,80 @@
+"""From what the integer program chose to the pools of a plan, unified ones and those in a row."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from qmodel.candidates import Candidate, Chain, StageCandidate
+from qmodel.optimize import Choice, SolverOptions, solved_point
+from qmodel.planning.assembly import assemble, cost_of, pools_of
+from qmodel.planning.load_split import evened
+from qmodel.planning.measured_pools import carried_by, measured_pools_of
+from qmodel.planning.merging import merged
+from qmodel.planning.planned_pools import PlannedKind
+from qmodel.planning.planned_rows import NO_ROW, PlannedRow, row_of, settled_row
+from qmodel.problem import Instance
+from qmodel.types import Fleet, Limits
+
+__all__ = ["BuiltFleet", "build"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class BuiltFleet:
+    """Pools that meet every target.
+
+    Attributes:
+        pools: that serve whole requests.
+        row: that serve one stage.
+    """
+
+    pools: tuple[PlannedKind, ...]
+    row: PlannedRow
+
+    @property
+    def fleet(self) -> Fleet:
+        """Pools with names, and routing."""
+        return assemble(self.pools, self.row)
+
+    def cost_usd_per_hour(self, limits: Limits) -> float:
+        """With what stands idle in nodes that are paid whole."""
+        return cost_of([*self.pools, *self.row.pools], limits)
+
+
+def build(
+    instance: Instance,
+    choice: Choice,
+    chains: Sequence[Chain],
+    candidates: Sequence[Candidate],
+    limits: Limits,
+    *,
+    options: SolverOptions,
+) -> BuiltFleet | None:
+    """The pools of a choice, each re-scored at its actual load; None where those in a row miss targets.
+
+    Args:
+        instance: the bound problem.
+        choice: what the integer program chose.
+        chains: of pools in a row that it chose from.
+        candidates: unified pools that may take the place of a pair.
+        limits: of the fleet.
+        options: solver of the program that splits classes over their pools.
+    """
+    staged = [item for item in choice.chosen if isinstance(item[0].candidate, StageCandidate)]
+    unified = [item for item in choice.chosen if not isinstance(item[0].candidate, StageCandidate)]
+    measured = measured_pools_of(instance, choice.open_pools)
+    row: PlannedRow | None = NO_ROW
+    if staged:
+        elsewhere = carried_by(measured)
+        for column, count in unified:
+            for name, share in column.shares.items():
+                elsewhere[name] = elsewhere.get(name, 0.0) + share * count
+        held = [column.candidate.holding(column.replicas * count) for column, count in unified]
+        held += [item.holding for item in measured]
+        row = settled_row(instance, row_of(instance, staged, chains, elsewhere), held, limits)
+    if row is None:
+        return None
+    predicted = pools_of(instance, unified, limits, measured, row)
+    together = merged([*predicted, *measured, *row.pools], candidates, limits)
+    pools = [item for item in together if not isinstance(item.candidate, StageCandidate)]
+    return BuiltFleet(pools=tuple(evened(pools, lambda program: solved_point(program, options))), row=row)
