@@ -317,6 +317,6 @@ def _too_few(model: str, gpu: str, layout: Layout, limits: Limits, key: str) -> 
         layout=layout,
         kind="gpus",
         reason=f"{told}, stock of {gpu} is {cap.most:g}" if cap.kind == "stock" else f"{told}, of {cap.most:g} at most",
-        change=f"raise {key} to {need:.4g}",
+        change=f"raise {key} to {need:.6g}",
     )
     return RefusedCandidate(model=model, gpu=gpu, refusal=refusal, limited_by=key)

@@ -187,6 +187,8 @@ def _beyond_limits(pools: Sequence[Candidate], item: RequestClass, limits: Limit
     serving = int(np.ceil(best.max_replicas / max(share, _LEAST_SHARE)))
     need = limits.used(cap, [best.holding(serving)])
     told = f"{cap.most:g} {'GPUs' if cap.kind == 'stock' else cap.unit}"
+    if cap.kind == "offer":
+        told = f"{best.pool_gpus(best.max_replicas)} GPUs"
     return Diagnosis(
         text=f"class '{item.name}' needs more {beyond(cap)}",
         limit=cap.key,

@@ -20,6 +20,8 @@ _BEYOND = {
     "stock": ("GPUs", "than are in stock"),
     "nodes": ("nodes", "than are in stock"),
     "offer": ("GPUs", "than its price tiers offer"),
+    "gpus": ("GPUs", "than {key} allows"),
+    "usd": ("money", "than {key} allows"),
     "power": ("power", "than fleet.power_kw allows"),
     "pools": ("pools", "than policy.max_pools allows"),
 }
@@ -80,11 +82,13 @@ def together(
 def beyond(cap: Cap, use: str = "") -> str:
     """What is needed more of than a limit allows; ``use`` says what for."""
     what, than = _BEYOND[cap.kind]
-    return f"{what} {use}{than}"
+    return f"{what} {use}{than.format(key=cap.key)}"
 
 
 def rounded(cap: Cap, need: float) -> float:
     """A limit that is just enough, as one would write it."""
+    if cap.kind == "usd":
+        return float(np.ceil(need * 100.0 - 1e-6) / 100.0)
     return round_up(need) if cap.kind == "power" else float(np.ceil(need - 1e-6))
 
 

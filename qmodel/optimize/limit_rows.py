@@ -200,12 +200,17 @@ class Ledger:
         if cap.kind == "offer":
             (gpu,) = cap.gpus
             return {offers[gpu][cap.term]: 1.0} if gpu in offers else self._paid_gpus(gpu, nodes)
+        if cap.kind == "usd":
+            paid = [use.position for use in self._uses if use.candidate.gpu in cap.gpus]
+            paid += [nodes[gpu] for gpu in cap.gpus if gpu in nodes]
+            paid += [place for gpu in cap.gpus for place in offers.get(gpu, {}).values()]
+            return {place: cost for place in paid if (cost := self.builder.cost(place))}
         row: dict[int, float] = {}
         for gpu in dict.fromkeys(use.candidate.gpu for use in self._uses):
             item = self.limits.of(gpu)
             if not cap.concerns(gpu):
                 continue
-            each = 1.0 if cap.kind == "stock" else item.kw_per_gpu or 0.0
+            each = item.kw_per_gpu or 0.0 if cap.kind == "power" else 1.0
             if item.whole_nodes and gpu in nodes:
                 row[nodes[gpu]] = each * (item.node_gpus or 0)
             else:

@@ -100,6 +100,10 @@ class ProgramBuilder:
         self._integer.append(integer)
         return len(self._names) - 1
 
+    def cost(self, position: int) -> float:
+        """Cost of a variable."""
+        return self._cost[position]
+
     def upper(self, position: int) -> float:
         """Upper bound of a variable."""
         return self._upper[position]

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping
 from dataclasses import replace
 from math import ceil, inf
 from typing import TYPE_CHECKING
 
 from qmodel.errors import Problem, ScenarioError
+from qmodel.files import join_key
 from qmodel.problem.instances import GpuOption, Instance
-from qmodel.types import Change, Fleet, Forbidden, GpuLimits, Limits, Pool
+from qmodel.types import Change, Fleet, Forbidden, GpuLimits, Limits, Pool, Quota
 
 if TYPE_CHECKING:
     from qmodel.scenario import Scenario
@@ -53,8 +55,10 @@ def bind_limits(
             kw_per_gpu=power_kw,
         )
     problems += _unknown_forbidden(scenario)
+    quotas = _quotas(scenario, problems)
     limits = Limits(
         gpus=found,
+        quotas=quotas,
         budget_usd_per_hour=fleet.budget_usd_per_hour,
         power_kw=fleet.power_kw,
         max_pools=policy.max_pools,
@@ -113,6 +117,32 @@ def _cannot_stay(instance: Instance, pool: Pool) -> str | None:
     if pool.gpu not in instance.gpus:
         return f"'{pool.gpu}' is not in fleet.gpus"
     return None if pool.model in instance.models else "no class asks for its model"
+
+
+def _quotas(scenario: Scenario, problems: list[Problem]) -> tuple[Quota, ...]:
+    """Limits by provider and by region; a name that no GPU states is a problem."""
+    found = []
+    for word, stated in (("provider", scenario.fleet.providers), ("region", scenario.fleet.regions)):
+        of = {name: getattr(spec, word) for name, spec in sorted(scenario.fleet.gpus.items())}
+        known = sorted({value for value in of.values() if value})
+        for name, quota in sorted(stated.items()):
+            key = join_key(f"fleet.{word}s", name)
+            gpus = tuple(gpu for gpu, value in of.items() if value == name)
+            if not gpus:
+                near = difflib.get_close_matches(name, known, n=1)
+                hint = f"did you mean '{near[0]}'?" if near else f"state {word}: {name} in an entry of fleet.gpus"
+                problems.append(scenario.problem(key, f"no GPU of the fleet has the {word} '{name}'", hint))
+                continue
+            found.append(
+                Quota(
+                    name=f"{word} {name}",
+                    key=key,
+                    gpus=gpus,
+                    max_gpus=quota.max_gpus,
+                    max_usd_per_hour=quota.max_usd_per_hour,
+                )
+            )
+    return tuple(found)
 
 
 def _unknown_forbidden(scenario: Scenario) -> list[Problem]:

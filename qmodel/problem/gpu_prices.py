@@ -13,7 +13,7 @@ from qmodel.types import Offer, in_merit_order
 
 if TYPE_CHECKING:
     from qmodel.scenario import Scenario
-    from qmodel.scenario.fleet_section import PriceSpec
+    from qmodel.scenario.price_section import PriceSpec
 
 __all__ = ["BoundPrices", "bind_prices"]
 

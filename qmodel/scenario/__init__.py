@@ -12,14 +12,13 @@ from qmodel.scenario.fleet_section import (
     GpuSpec,
     LayoutSpec,
     LayoutsSpec,
-    PriceBook,
-    PriceSpec,
     ProfileSpec,
     StepTable,
 )
 from qmodel.scenario.length_section import LengthSpec
 from qmodel.scenario.objective_section import Objective
 from qmodel.scenario.overriding import parse_set
+from qmodel.scenario.price_section import PriceBook, PriceSpec, QuotaSpec, TierSpec
 from qmodel.scenario.schema import PolicySpec, Scenario
 
 __all__ = [
@@ -42,6 +41,8 @@ __all__ = [
     "PoolSpec",
     "PriceBook",
     "PriceSpec",
+    "QuotaSpec",
+    "TierSpec",
     "ProfileSpec",
     "RateSwings",
     "Scenario",

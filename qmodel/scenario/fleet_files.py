@@ -11,9 +11,10 @@ from pydantic import BeforeValidator, Field, PrivateAttr, ValidationError
 
 from qmodel.errors import Problem, ScenarioError
 from qmodel.files import parent_key
-from qmodel.scenario.fleet_section import EngineSpec, LayoutSpec, PriceSpec
+from qmodel.scenario.fleet_section import EngineSpec, LayoutSpec
 from qmodel.scenario.inheritance import FileSource, read_document, source_name
 from qmodel.scenario.layering import Layered, Place, layer_of
+from qmodel.scenario.price_section import PriceSpec
 from qmodel.scenario.sections import Complaint, Count, Name, NonNegative, Positive, Section, Text, as_tuple
 from qmodel.scenario.shapes import prune_nulls, shape_of
 from qmodel.scenario.unsupported import FLEET_FILE_UNSUPPORTED, known_keys, strip_unsupported

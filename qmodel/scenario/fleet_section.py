@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
+from qmodel.scenario.price_section import PriceBook, PriceSpec, QuotaSpec, TierSpec, no_term_twice
 from qmodel.scenario.sections import (
     Complaint,
     Count,
@@ -22,7 +23,6 @@ from qmodel.scenario.sections import (
     Text,
     Tokens,
     as_tuple,
-    refusal,
 )
 from qmodel.types import Layout
 
@@ -33,16 +33,10 @@ __all__ = [
     "GpuSpec",
     "LayoutSpec",
     "LayoutsSpec",
-    "PriceBook",
-    "PriceSpec",
     "ProfileSpec",
     "SpeculativeSpec",
     "StepTable",
-    "Term",
-    "TierSpec",
 ]
-
-Term = Literal["on_demand", "reserved_1y", "reserved_3y", "spot"]
 
 
 class SpeculativeSpec(Section):
@@ -118,45 +112,6 @@ class EngineSpec(Section):
         return self.model_dump(exclude_none=True)
 
 
-class PriceSpec(Section):
-    """What one GPU costs per hour."""
-
-    term: Term | None = Field(default=None, description="on_demand, reserved_1y, reserved_3y or spot.")
-    usd_per_gpu_hour: Positive | None = Field(
-        default=None, description="US dollars per GPU and hour, above 0; from the price book if left out."
-    )
-
-    def complaints(self) -> Iterator[Complaint]:
-        if self.term is None and self.usd_per_gpu_hour is None:
-            yield Complaint("is empty", hint="write price: {usd_per_gpu_hour: 3.8}, or leave it out")
-
-
-class TierSpec(PriceSpec):
-    """One of several prices of a GPU, and how many can be had at it."""
-
-    max_count: Stock | None = Field(
-        default=None, description="GPUs that can be had at this price; no limit if left out."
-    )
-
-    def complaints(self) -> Iterator[Complaint]:
-        if self.term is None:
-            yield Complaint("needs a term", hint="on_demand, reserved_1y or reserved_3y")
-        elif self.term == "spot":
-            yield Complaint(
-                "spot GPUs may be taken away, so they cannot stand in for others",
-                ("term",),
-                "give them an entry of their own in fleet.gpus",
-            )
-
-
-def _no_term_twice(tiers: tuple[TierSpec, ...]) -> tuple[TierSpec, ...]:
-    terms = [tier.term for tier in tiers]
-    twice = [term for place, term in enumerate(terms) if term in terms[:place]]
-    if twice:
-        raise refusal(f"states the term {twice[0]} twice", "add up their max_count, or use another entry of fleet.gpus")
-    return tiers
-
-
 class GpuSpec(Section):
     """One GPU type that the fleet may use; what is left out comes from the catalog."""
 
@@ -186,7 +141,7 @@ class GpuSpec(Section):
     )
     price: PriceSpec | None = Field(default=None, description="The price of one GPU and hour.")
     tiers: (
-        Annotated[tuple[TierSpec, ...], Field(min_length=1), BeforeValidator(as_tuple), AfterValidator(_no_term_twice)]
+        Annotated[tuple[TierSpec, ...], Field(min_length=1), BeforeValidator(as_tuple), AfterValidator(no_term_twice)]
         | None
     ) = Field(default=None, description="Instead of price: several prices; the cheapest GPUs are bought first.")
     engine: EngineSpec | None = Field(default=None, description="Engine settings on this GPU; they win over engine.")
@@ -200,30 +155,6 @@ class GpuSpec(Section):
             )
 
 
-def _all_or_list(value: object) -> object:
-    if value == "all":
-        return None
-    if isinstance(value, str):
-        raise refusal(f"must be all or a list of providers (got {value!r})", f"write [{value}]")
-    return as_tuple(value)
-
-
-class PriceBook(Section):
-    """Rule that picks prices from the catalog where a GPU states none."""
-
-    providers: Annotated[
-        tuple[Text, ...] | None,
-        BeforeValidator(_all_or_list, json_schema_input_type=Literal["all"] | list[str]),
-    ] = Field(default=None, description="all (default), or a list of providers.")
-    term: Term = Field(default="on_demand", description="on_demand, reserved_1y, reserved_3y or spot.")
-    market: Literal["default", "any"] = Field(
-        default="default", description="default leaves serverless and marketplace offers out; any takes all."
-    )
-    choose: Literal["median", "min", "max"] = Field(
-        default="median", description="Which of the prices found is used: median, min or max."
-    )
-
-
 class FleetSpec(Section):
     """The hardware a plan may use."""
 
@@ -232,6 +163,12 @@ class FleetSpec(Section):
     )
     price_book: PriceBook = Field(
         default_factory=PriceBook, description="Rule that picks prices for GPUs without a price of their own."
+    )
+    providers: dict[Text, QuotaSpec] = Field(
+        default_factory=dict, description="Limits by provider, as entries of gpus state it."
+    )
+    regions: dict[Text, QuotaSpec] = Field(
+        default_factory=dict, description="Limits by region, as entries of gpus state it."
     )
     budget_usd_per_hour: Positive | None = Field(
         default=None, description="Most that the whole fleet may cost, USD per hour; no limit if left out."

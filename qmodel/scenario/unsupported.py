@@ -60,7 +60,6 @@ SCENARIO_UNSUPPORTED: tuple[Unsupported, ...] = (
     Unsupported("classes.*.arrivals.profile", "rates by the hour", "plan the busiest hour: " + _POISSON),
     Unsupported("classes.*.arrivals.hours", "plans by the hour", "plan the busiest hour: " + _POISSON),
     Unsupported("fleet.nodes", "a stock of nodes by their names", "set fleet.gpus.<gpu>.max_nodes"),
-    Unsupported("fleet.providers", "limits by provider", "set fleet.price_book.providers"),
     Unsupported("engine.router", "requests sent where their prefix is", _USE_ROUTER, _ROUTERS, "prefix_aware"),
     Unsupported(
         "fleet.gpus.*.engine.router",

@@ -1,6 +1,7 @@
 """Records that several rooms share. Frozen, without behaviour beyond their own arithmetic."""
 
 from qmodel.types.arrivals import Burst
+from qmodel.types.caps import Cap, LimitKind, Quota
 from qmodel.types.changes import Change, ChangeRow, PoolKey, Running, replicas_by_kind
 from qmodel.types.clusters import Cluster, Host
 from qmodel.types.constants import BandLevel, CalibratedConstants, ConstantsOverride, EngineConstants, GpuSpec
@@ -34,7 +35,7 @@ from qmodel.types.hardware import (
 from qmodel.types.kv_links import KvLink
 from qmodel.types.laws import FloatArray, IntArray, Law, Lengths, mix_laws, mix_lengths
 from qmodel.types.layouts import Collective, Engine, Layout, LinkCosts, Refusal, Speculation
-from qmodel.types.limits import Cap, Forbidden, GpuLimits, Holding, LimitKind, Limits
+from qmodel.types.limits import Forbidden, GpuLimits, Holding, Limits
 from qmodel.types.measured import MeasuredCapacity
 from qmodel.types.offers import MIXED, Offer, Purchase, PurchaseRow, bought, in_merit_order
 from qmodel.types.replica import Admission, Band, Preemption, Replica, Router, StepLaw
@@ -94,6 +95,7 @@ __all__ = [
     "PoolRow",
     "Purchase",
     "PurchaseRow",
+    "Quota",
     "Refusal",
     "Replica",
     "RequestClass",

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from math import ceil
-from typing import Literal
 
+from qmodel.types.caps import Cap, Quota
 from qmodel.types.changes import Change
 from qmodel.types.layouts import Layout
 from qmodel.types.offers import Offer, Purchase, bought
 
-__all__ = ["Cap", "Forbidden", "GpuLimits", "Holding", "Limits", "LimitKind"]
-
-LimitKind = Literal["stock", "nodes", "offer", "power", "pools"]
+__all__ = ["Forbidden", "GpuLimits", "Holding", "Limits"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,33 +21,6 @@ class Holding:
     gpu: str
     replica_gpus: int
     replicas: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cap:
-    """One limit on all pools together.
-
-    Attributes:
-        name: what it limits, unique among limits of its kind: a GPU type, or a GPU type and a term; empty where there
-            is one such limit only.
-        key: the key of the scenario that states it.
-        unit: of ``most``, for people.
-        most: the limit.
-        gpus: GPU types whose pools count; empty: all.
-        term: of the offer that is limited; empty where none is.
-    """
-
-    kind: LimitKind
-    name: str
-    key: str
-    unit: str
-    most: float
-    gpus: tuple[str, ...] = ()
-    term: str = ""
-
-    def concerns(self, gpu: str) -> bool:
-        """Whether pools on a GPU type count."""
-        return not self.gpus or gpu in self.gpus
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,6 +121,7 @@ class Limits:
 
     Attributes:
         gpus: by type.
+        quotas: limits on several types together.
         budget_usd_per_hour: most that the fleet may cost.
         power_kw: most that its GPUs and their nodes may draw.
         max_pools: most pools.
@@ -160,6 +132,7 @@ class Limits:
     """
 
     gpus: Mapping[str, GpuLimits] = field(default_factory=dict)
+    quotas: tuple[Quota, ...] = ()
     budget_usd_per_hour: float | None = None
     power_kw: float | None = None
     max_pools: int | None = None
@@ -200,6 +173,7 @@ class Limits:
                 nodes = Cap(kind="nodes", name=name, key=key, unit=f"{name} nodes", most=item.max_nodes, gpus=(name,))
                 found.append(nodes)
             found += _offer_caps(name, item)
+        found += [cap for quota in self.quotas for cap in quota.caps]
         if self.power_kw is not None:
             found.append(Cap(kind="power", name="", key="fleet.power_kw", unit="kW", most=self.power_kw))
         if self.max_pools is not None:
@@ -217,7 +191,7 @@ class Limits:
             )
             for name, item in self.gpus.items()
         }
-        return replace(self, gpus=gpus, budget_usd_per_hour=None, power_kw=None, max_pools=None)
+        return replace(self, gpus=gpus, quotas=(), budget_usd_per_hour=None, power_kw=None, max_pools=None)
 
     @property
     def pays_nodes(self) -> bool:
@@ -236,6 +210,10 @@ class Limits:
             return float(
                 sum(item.gpus for item in self.purchases(cap.gpus[0], holdings) if item.offer.term == cap.term)
             )
+        if cap.kind == "gpus":
+            return float(sum(self.taken_gpus(name, holdings) for name in cap.gpus))
+        if cap.kind == "usd":
+            return sum((item.cost_usd_per_hour for name in cap.gpus for item in self.purchases(name, holdings)), 0.0)
         kinds = dict.fromkeys(item.gpu for item in holdings)
         return sum(self.taken_gpus(name, holdings) * (self.of(name).kw_per_gpu or 0.0) for name in kinds)
 
@@ -304,18 +282,22 @@ class Limits:
         data = asdict(self)
         gpus = {name: {**item, "offers": list(item["offers"])} for name, item in data["gpus"].items()}
         change = None if self.change is None else self.change.to_dict()
-        return {**data, "gpus": gpus, "forbidden": list(data["forbidden"]), "change": change}
+        quotas = [{**item, "gpus": list(item["gpus"])} for item in data["quotas"]]
+        forbidden = list(data["forbidden"])
+        return {**data, "gpus": gpus, "quotas": quotas, "forbidden": forbidden, "change": change}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, object]) -> Limits:
         """The inverse of :meth:`to_dict`."""
         gpus, forbidden, change = data["gpus"], data["forbidden"], data.get("change")
-        assert isinstance(gpus, Mapping) and isinstance(forbidden, Sequence)
+        quotas = data["quotas"]
+        assert isinstance(gpus, Mapping) and isinstance(forbidden, Sequence) and isinstance(quotas, Sequence)
         parts = {
             "gpus": {
                 name: GpuLimits(**{**item, "offers": tuple(Offer(**offer) for offer in item["offers"])})
                 for name, item in gpus.items()
             },
+            "quotas": tuple(Quota(**{**item, "gpus": tuple(item["gpus"])}) for item in quotas),
             "forbidden": tuple(Forbidden(**item) for item in forbidden),
             "change": Change.from_dict(change) if isinstance(change, Mapping) else None,
         }

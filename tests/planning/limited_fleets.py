@@ -104,6 +104,7 @@ def _cost(pools: Pools | list[tuple[str, int, int]], data: dict[str, Any]) -> fl
     if len(pools) > policy.get("max_pools", 10**6):
         return np.inf
     total, kw = 0.0, 0.0
+    sold: dict[tuple[str, str], tuple[int, float]] = {}
     for name, stated in fleet["gpus"].items():
         per_node, whole = stated["gpus_per_node"], stated.get("billing") == "per_node"
         counted = whole or "max_nodes" in stated
@@ -119,8 +120,17 @@ def _cost(pools: Pools | list[tuple[str, int, int]], data: dict[str, Any]) -> fl
         taken = nodes * per_node if whole else held
         if taken > stated.get("max_count", 10**9) or nodes > stated.get("max_nodes", 10**9):
             return np.inf
-        total += _paid(taken if whole else used, stated, per_node if whole else 1)
+        paid = _paid(taken if whole else used, stated, per_node if whole else 1)
+        total += paid
+        for word in ("provider", "region"):
+            if word in stated:
+                gpus, usd = sold.get((word, stated[word]), (0, 0.0))
+                sold[word, stated[word]] = gpus + taken, usd + paid
         kw += taken * stated["power_w"] / 1000.0
+    for (word, seller), (gpus, usd) in sold.items():
+        quota = fleet.get(f"{word}s", {}).get(seller, {})
+        if gpus > quota.get("max_gpus", gpus) or usd > quota.get("max_usd_per_hour", usd) + 1e-9:
+            return np.inf
     within = kw <= fleet.get("power_kw", np.inf) and total <= fleet.get("budget_usd_per_hour", np.inf)
     return total if within else np.inf
 
