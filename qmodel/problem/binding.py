@@ -14,6 +14,7 @@ from qmodel.problem.aic_steps import aic_missing
 from qmodel.problem.calibrations import calibration_notes, known_catalog, unused_calibrations
 from qmodel.problem.demand import bind_class
 from qmodel.problem.fleet_limits import bind_limits
+from qmodel.problem.gpu_power import GpuPower, gpu_power
 from qmodel.problem.gpu_prices import BoundPrices, bind_prices
 from qmodel.problem.instances import GpuOption, Instance, LayoutRules, Policy, Price, Profile
 from qmodel.problem.names import unknown_names
@@ -175,7 +176,7 @@ class _Binder:
             return None
         if node.gpu != gpu.name:
             self._reject(f"{key}.node", f"node '{node.name}' has {node.gpu} GPUs", f"default: '{self._default(named)}'")
-        prices = self._prices(name, named)
+        prices = self._prices(name, named, gpu_power(spec, gpu, node))
         if prices.price is None:
             return None
         engine = self._engine(name, named)
@@ -203,7 +204,7 @@ class _Binder:
         for part in ("node", "fabric", "topology"):
             if getattr(spec, part) is not None:
                 self._reject(f"fleet.gpus.{name}.{part}", f"'{name}' is known by profiles only", f"leave {part} out")
-        prices = self._prices(name, None)
+        prices = self._prices(name, None, gpu_power(spec, None, None))
         if prices.price is None:
             return None
         return GpuOption(
@@ -217,8 +218,8 @@ class _Binder:
             engine=self._engine(name, None),
         )
 
-    def _prices(self, name: str, gpu: str | None) -> BoundPrices:
-        found = bind_prices(self.scenario, self.catalog, name, gpu=gpu)
+    def _prices(self, name: str, gpu: str | None, power: GpuPower | None) -> BoundPrices:
+        found = bind_prices(self.scenario, self.catalog, name, gpu=gpu, power=power)
         self.problems += found.problems
         self.assumptions += found.notes
         return found

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from qmodel.errors import Problem, ScenarioError
 from qmodel.files import join_key
+from qmodel.problem.gpu_power import gpu_power
 from qmodel.problem.instances import GpuOption, Instance
 from qmodel.types import Change, Fleet, Forbidden, GpuLimits, Limits, Pool, Quota
 
@@ -36,14 +37,14 @@ def bind_limits(
     for name, option in gpus.items():
         spec = fleet.gpus[name]
         node_gpus = _node_gpus(scenario, name, spec, option, problems)
-        power_kw = _power_kw(spec, option)
+        power = gpu_power(spec, option.gpu, option.node)
         if fleet.power_kw is not None:
-            if power_kw is None:
+            if power is None:
                 what = f"fleet.power_kw needs the power of '{name}', which is not known"
                 problems.append(scenario.problem(f"fleet.gpus.{name}", what, "add power_w: <W per GPU>"))
             else:
-                counted = f"{name}: {power_kw * 1000:.0f} W per GPU count against fleet.power_kw"
-                notes.append(f"{counted}, {_basis(spec, option)}")
+                counted = f"{name}: {power.power_w:.0f} W per GPU count against fleet.power_kw"
+                notes.append(f"{counted}, {power.basis}")
         found[name] = GpuLimits(
             max_count=spec.max_count,
             max_nodes=spec.max_nodes,
@@ -52,7 +53,7 @@ def bind_limits(
             offers=option.offers,
             provider=spec.provider or "",
             region=spec.region or "",
-            kw_per_gpu=power_kw,
+            kw_per_gpu=None if power is None else power.power_w / 1000.0,
         )
     problems += _unknown_forbidden(scenario)
     quotas = _quotas(scenario, problems)
@@ -181,23 +182,6 @@ def _node_gpus(scenario: Scenario, name: str, spec: GpuSpec, option: GpuOption, 
         what = f"{' and '.join(counted)} {verb} the size of a node, and '{name}' is known by profiles only"
         problems.append(scenario.problem(key, what, "add gpus_per_node: 8"))
     return spec.gpus_per_node
-
-
-def _power_kw(spec: GpuSpec, option: GpuOption) -> float | None:
-    """Power of one GPU with its part of the node; of the board alone where the node's is not known."""
-    if spec.power_w is not None:
-        return spec.power_w / 1000.0
-    if option.node is not None and option.node.max_power_kw is not None:
-        return option.node.max_power_kw / option.node.gpus_per_node
-    return None if option.gpu is None or option.gpu.tdp_w is None else option.gpu.tdp_w / 1000.0
-
-
-def _basis(spec: GpuSpec, option: GpuOption) -> str:
-    if spec.power_w is not None:
-        return "stated in the scenario"
-    if option.node is not None and option.node.max_power_kw is not None:
-        return f"the most that {option.node.name} draws over its {option.node.gpus_per_node} GPUs"
-    return "its board alone: what the rest of the node draws is not known"
 
 
 def _notes(limits: Limits) -> tuple[str, ...]:

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING
 from qmodel.catalog import Catalog, PriceRule
 from qmodel.errors import CatalogError, Problem
 from qmodel.files import join_key
+from qmodel.problem.gpu_power import GpuPower
 from qmodel.problem.instances import Price
+from qmodel.problem.owned_prices import OwnedGpu
 from qmodel.types import Offer, in_merit_order
 
 if TYPE_CHECKING:
     from qmodel.scenario import Scenario
-    from qmodel.scenario.price_section import PriceSpec
+    from qmodel.scenario.price_section import OwnedSpec, PriceSpec
 
 __all__ = ["BoundPrices", "bind_prices"]
 
@@ -35,7 +37,9 @@ class BoundPrices:
     notes: tuple[str, ...] = ()
 
 
-def bind_prices(scenario: Scenario, catalog: Catalog, name: str, *, gpu: str | None) -> BoundPrices:
+def bind_prices(
+    scenario: Scenario, catalog: Catalog, name: str, *, gpu: str | None, power: GpuPower | None
+) -> BoundPrices:
     """The price tiers that a scenario states for one GPU type, or its one price.
 
     Args:
@@ -43,12 +47,13 @@ def bind_prices(scenario: Scenario, catalog: Catalog, name: str, *, gpu: str | N
         catalog: has the price book.
         name: of the entry in ``fleet.gpus``.
         gpu: the same GPU in the catalog; None where only profiles describe it.
+        power: that one of them takes; None: not known.
     """
     spec, key = scenario.fleet.gpus[name], join_key("fleet.gpus", name)
     notes: list[str] = []
     problems: list[Problem] = []
     if spec.tiers is None:
-        found = _price(scenario, catalog, name, spec.price, f"{key}.price", gpu, notes, problems)
+        found = _price(scenario, catalog, name, spec.price, f"{key}.price", gpu, power, notes, problems)
         if found is None:
             return BoundPrices(price=None, problems=tuple(problems))
         only = Offer(term=found.tier, usd_per_gpu_hour=found.usd_per_gpu_hour)
@@ -57,7 +62,7 @@ def bind_prices(scenario: Scenario, catalog: Catalog, name: str, *, gpu: str | N
     offers: list[Offer] = []
     for index, tier in enumerate(spec.tiers):
         place = f"{key}.tiers[{index}]"
-        found = _price(scenario, catalog, name, tier, place, gpu, notes, problems)
+        found = _price(scenario, catalog, name, tier, place, gpu, power, notes, problems)
         if found is not None:
             limited = tier.max_count is not None
             offer = Offer(
@@ -83,14 +88,18 @@ def _price(
     stated: PriceSpec | None,
     key: str,
     gpu: str | None,
+    power: GpuPower | None,
     notes: list[str],
     problems: list[Problem],
 ) -> Price | None:
     """One price; None where it is not known, with the problem in ``problems``."""
     spec, book = scenario.fleet.gpus[name], scenario.fleet.price_book
-    term = (stated.term if stated and stated.term else None) or book.term
+    if stated is not None and stated.owned is not None:
+        return _owned_price(scenario, name, stated.owned, f"{key}.owned", power, notes, problems)
+    term = (stated.term if stated else None) or book.term
     if stated is not None and stated.usd_per_gpu_hour is not None:
         return Price(usd_per_gpu_hour=stated.usd_per_gpu_hour, tier=term, basis="stated in the scenario")
+    assert term != "owned"  # has its price, or was refused
     place = key if spec.tiers is not None else join_key("fleet.gpus", name)
     if gpu is None:
         hint = "add usd_per_gpu_hour: ..." if spec.tiers is not None else "write price: {usd_per_gpu_hour: ...}"
@@ -111,6 +120,35 @@ def _price(
         return None
     notes.append(f"{name}: {chosen.usd_per_gpu_hour:g} USD per GPU-hour, {chosen.rule}")
     return Price(usd_per_gpu_hour=chosen.usd_per_gpu_hour, tier=term, basis=chosen.rule)
+
+
+def _owned_price(
+    scenario: Scenario,
+    name: str,
+    spec: OwnedSpec,
+    key: str,
+    power: GpuPower | None,
+    notes: list[str],
+    problems: list[Problem],
+) -> Price | None:
+    """The hourly cost of a GPU of one's own; None where its power is not known."""
+    if spec.power_w is not None:
+        power = GpuPower(power_w=spec.power_w, basis="stated in the scenario")
+    if power is None:
+        problems.append(scenario.problem(key, f"needs the power of '{name}', which is not known", "add power_w: <W>"))
+        return None
+    found = OwnedGpu(
+        capex_usd=spec.capex_usd_per_gpu,
+        years=spec.years,
+        salvage_share=spec.salvage_share,
+        interest=spec.interest,
+        power_w=power.power_w,
+        pue=spec.pue,
+        usd_per_kwh=spec.usd_per_kwh,
+        opex_usd_per_hour=spec.opex_usd_per_gpu_hour,
+    )
+    notes.append(f"{name}: {found.usd_per_hour:g} USD per GPU-hour, {found.basis}; power: {power.basis}")
+    return Price(usd_per_gpu_hour=found.usd_per_hour, tier="owned", basis=found.basis)
 
 
 def _offer_notes(name: str, offers: tuple[Offer, ...], scenario: Scenario) -> list[str]:

@@ -18,7 +18,7 @@ from qmodel.scenario.fleet_section import (
 from qmodel.scenario.length_section import LengthSpec
 from qmodel.scenario.objective_section import Objective
 from qmodel.scenario.overriding import parse_set
-from qmodel.scenario.price_section import PriceBook, PriceSpec, QuotaSpec, TierSpec
+from qmodel.scenario.price_section import OwnedSpec, PriceBook, PriceSpec, QuotaSpec, TierSpec
 from qmodel.scenario.schema import PolicySpec, Scenario
 
 __all__ = [
@@ -35,6 +35,7 @@ __all__ = [
     "LayoutsSpec",
     "LengthSpec",
     "Objective",
+    "OwnedSpec",
     "PathSpec",
     "PeakednessSpec",
     "PolicySpec",

@@ -14,7 +14,7 @@ from qmodel.files import parent_key
 from qmodel.scenario.fleet_section import EngineSpec, LayoutSpec
 from qmodel.scenario.inheritance import FileSource, read_document, source_name
 from qmodel.scenario.layering import Layered, Place, layer_of
-from qmodel.scenario.price_section import PriceSpec
+from qmodel.scenario.price_section import StatedPriceSpec
 from qmodel.scenario.sections import Complaint, Count, Name, NonNegative, Positive, Section, Text, as_tuple
 from qmodel.scenario.shapes import prune_nulls, shape_of
 from qmodel.scenario.unsupported import FLEET_FILE_UNSUPPORTED, known_keys, strip_unsupported
@@ -53,7 +53,7 @@ class PoolSpec(Section):
     )
     link: LinkSpec | None = Field(default=None, description="Link that brings KV into a decode or answer pool.")
     engine: EngineSpec | None = Field(default=None, description="Engine settings; they win over the scenario's.")
-    price: PriceSpec | None = Field(default=None, description="Price; the scenario's if left out.")
+    price: StatedPriceSpec | None = Field(default=None, description="Price; the scenario's if left out.")
 
 
 class PathSpec(Section):

@@ -12,6 +12,8 @@ from pydantic import ValidationError
 from qmodel.scenario import check_scenario, read_scenario
 from tests.scenario.examples import FULL_YAML, small
 
+OWNED = {"capex_usd_per_gpu": 30000, "years": 5, "pue": 1.2, "usd_per_kwh": 0.1}
+
 
 def told(tree) -> list[str]:
     """Problems without the name of the source."""
@@ -145,10 +147,10 @@ def test_a_scenario_is_frozen_and_travels_between_processes():
         ({"fleet__gpus": {"h100-sxm": {"tiers": {"term": "on_demand"}}}},
          "fleet.gpus.h100-sxm.tiers: must be a list (got a mapping)"),
         ({"fleet__gpus": {"h100-sxm": {"tiers": [{"usd_per_gpu_hour": 3}]}}},
-         "fleet.gpus.h100-sxm.tiers[0]: needs a term; on_demand, reserved_1y or reserved_3y"),
+         "fleet.gpus.h100-sxm.tiers[0]: needs a term; on_demand, reserved_1y, reserved_3y or owned"),
         ({"fleet__gpus": {"h100-sxm": {"tiers": [{"term": "reserved_2y"}]}}},
-         "fleet.gpus.h100-sxm.tiers[0].term: must be on_demand, reserved_1y, reserved_3y or spot (got 'reserved_2y'); "
-         "did you mean 'reserved_3y'?"),
+         "fleet.gpus.h100-sxm.tiers[0].term: must be on_demand, reserved_1y, reserved_3y, spot or owned "
+         "(got 'reserved_2y'); did you mean 'reserved_3y'?"),
         ({"fleet__gpus": {"h100-sxm": {"tiers": [{"term": "spot"}]}}},
          "fleet.gpus.h100-sxm.tiers[0].term: spot GPUs may be taken away, so they cannot stand in for others; "
          "give them an entry of their own in fleet.gpus"),
@@ -162,6 +164,26 @@ def test_a_scenario_is_frozen_and_travels_between_processes():
         ({"fleet__gpus": {"h100-sxm": {"tiers": [{"term": "on_demand"}], "price": {"term": "on_demand"}}}},
          "fleet.gpus.h100-sxm: states price and tiers, which exclude each other; keep one of them; "
          "in a variant or override '~' removes what the file states"),
+        ({"fleet__gpus": {"h100-sxm": {"price": {"owned": {"years": 5}}}}},
+         "fleet.gpus.h100-sxm.price.owned: 'capex_usd_per_gpu' is missing\n"
+         "fleet.gpus.h100-sxm.price.owned: 'pue' is missing\n"
+         "fleet.gpus.h100-sxm.price.owned: 'usd_per_kwh' is missing"),
+        ({"fleet__gpus": {"h100-sxm": {"price": {"owned": OWNED | {"salvage_share": 1}}}}},
+         "fleet.gpus.h100-sxm.price.owned.salvage_share: must be less than 1 (got 1)"),
+        ({"fleet__gpus": {"h100-sxm": {"price": {"owned": OWNED | {"pue": 0.9}}}}},
+         "fleet.gpus.h100-sxm.price.owned.pue: must be at least 1 (got 0.9)"),
+        ({"fleet__gpus": {"h100-sxm": {"price": {"owned": OWNED | {"capex_usd_per_gpu": -1}}}}},
+         "fleet.gpus.h100-sxm.price.owned.capex_usd_per_gpu: must be greater than 0 (got -1)"),
+        ({"fleet__gpus": {"h100-sxm": {"price": {"owned": OWNED, "usd_per_gpu_hour": 2}}}},
+         "fleet.gpus.h100-sxm.price: states owned and usd_per_gpu_hour, which exclude each other; keep one of them; "
+         "in a variant or override '~' removes what the file states"),
+        ({"fleet__gpus": {"h100-sxm": {"price": {"owned": OWNED, "term": "spot"}}}},
+         "fleet.gpus.h100-sxm.price.term: is spot, and owned is stated beside it; leave term out, or use owned"),
+        ({"fleet__gpus": {"h100-sxm": {"price": {"term": "owned"}}}},
+         "fleet.gpus.h100-sxm.price.term: has no price: no price book knows what your own GPUs cost; "
+         "add usd_per_gpu_hour, or owned: {capex_usd_per_gpu: ..., years: ..., pue: ..., usd_per_kwh: ...}"),
+        ({"fleet__price_book": {"term": "owned"}},
+         "fleet.price_book.term: must be on_demand, reserved_1y, reserved_3y or spot (got 'owned')"),
         ({"fleet__gpus": {"h100-sxm": {"provider": " "}}}, "fleet.gpus.h100-sxm.provider: is empty text"),
         ({"policy": {"confidence": "p95"}},
          "policy.confidence: must be nominal or p90 (got 'p95'); did you mean 'p90'?"),
@@ -172,7 +194,7 @@ def test_a_scenario_is_frozen_and_travels_between_processes():
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_told_in_plain_words(changes, expected):
-    assert told(small(**changes)) == [expected]
+    assert told(small(**changes)) == expected.splitlines()
 
 
 def test_names_have_no_dots_or_spaces():
