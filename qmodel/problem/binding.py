@@ -14,7 +14,7 @@ from qmodel.problem.aic_steps import aic_missing
 from qmodel.problem.calibrations import calibration_notes, known_catalog, unused_calibrations
 from qmodel.problem.demand import bind_class
 from qmodel.problem.fleet_limits import bind_limits
-from qmodel.problem.gpu_power import GpuPower, gpu_power
+from qmodel.problem.gpu_power import GpuPower, power_of
 from qmodel.problem.gpu_prices import BoundPrices, bind_prices
 from qmodel.problem.instances import GpuOption, Instance, LayoutRules, Policy, Price, Profile
 from qmodel.problem.names import unknown_names
@@ -176,7 +176,7 @@ class _Binder:
             return None
         if node.gpu != gpu.name:
             self._reject(f"{key}.node", f"node '{node.name}' has {node.gpu} GPUs", f"default: '{self._default(named)}'")
-        prices = self._prices(name, named, gpu_power(spec, gpu, node))
+        prices = self._prices(name, named, power_of(spec, gpu, node))
         if prices.price is None:
             return None
         engine = self._engine(name, named)
@@ -204,7 +204,7 @@ class _Binder:
         for part in ("node", "fabric", "topology"):
             if getattr(spec, part) is not None:
                 self._reject(f"fleet.gpus.{name}.{part}", f"'{name}' is known by profiles only", f"leave {part} out")
-        prices = self._prices(name, None, gpu_power(spec, None, None))
+        prices = self._prices(name, None, power_of(spec, None, None))
         if prices.price is None:
             return None
         return GpuOption(

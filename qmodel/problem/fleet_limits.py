@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from qmodel.errors import Problem, ScenarioError
 from qmodel.files import join_key
-from qmodel.problem.gpu_power import gpu_power
+from qmodel.problem.gpu_power import power_of
 from qmodel.problem.instances import GpuOption, Instance
 from qmodel.types import Change, Fleet, Forbidden, GpuLimits, Limits, Pool, Quota
 
@@ -37,7 +37,7 @@ def bind_limits(
     for name, option in gpus.items():
         spec = fleet.gpus[name]
         node_gpus = _node_gpus(scenario, name, spec, option, problems)
-        power = gpu_power(spec, option.gpu, option.node)
+        power = power_of(spec, option.gpu, option.node)
         if fleet.power_kw is not None:
             if power is None:
                 what = f"fleet.power_kw needs the power of '{name}', which is not known"

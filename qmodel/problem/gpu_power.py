@@ -10,7 +10,7 @@ from qmodel.types import Gpu, Node
 if TYPE_CHECKING:
     from qmodel.scenario.fleet_section import GpuSpec
 
-__all__ = ["GpuPower", "gpu_power"]
+__all__ = ["GpuPower", "power_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,7 +21,7 @@ class GpuPower:
     basis: str
 
 
-def gpu_power(spec: GpuSpec, gpu: Gpu | None, node: Node | None) -> GpuPower | None:
+def power_of(spec: GpuSpec, gpu: Gpu | None, node: Node | None) -> GpuPower | None:
     """As stated; else the most the node draws over its GPUs; else that of the board alone; None: not known.
 
     Args:
