@@ -2,6 +2,7 @@
 
 from qmodel.candidates.columns import Column, ColumnSet, columns_for_model
 from qmodel.candidates.enumeration import (
+    ApiCandidate,
     Candidate,
     CandidateSet,
     MeasuredCandidate,
@@ -26,6 +27,7 @@ from qmodel.candidates.stage_columns import NO_STAGES, Chain, StageColumns, colu
 __all__ = [
     "BUDGET_SHARES",
     "NO_STAGES",
+    "ApiCandidate",
     "Blend",
     "Candidate",
     "CandidateSet",

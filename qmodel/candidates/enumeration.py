@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 
 from qmodel.perf import layouts
 from qmodel.problem import Confidence, GpuOption, Instance, Price, at_confidence, replica_of
-from qmodel.types import Holding, Layout, Limits, MeasuredCapacity, Offer, PoolKey, Refusal, Replica, Router, bought
+from qmodel.types import (
+    Api,
+    Holding,
+    Layout,
+    Limits,
+    MeasuredCapacity,
+    Offer,
+    PoolKey,
+    Refusal,
+    Replica,
+    RequestClass,
+    Role,
+    Router,
+    bought,
+)
 
 __all__ = [
+    "ApiCandidate",
     "CountedPool",
     "Candidate",
     "CandidateSet",
@@ -92,7 +107,12 @@ class PoolKind:
     @property
     def key(self) -> PoolKey:
         """What its replicas are, to be found among those that run already."""
-        return PoolKey.of(self.model, self.gpu, self.layout, self.precision)
+        return PoolKey.of(self.model, self.gpu, self.layout, self.precision, self.pool_role)
+
+    @property
+    def pool_role(self) -> Role:
+        """Role of its pools in a fleet."""
+        return "unified"
 
     @property
     def label(self) -> str:
@@ -129,6 +149,30 @@ class MeasuredCandidate(PoolKind):
     def adds_up(self) -> bool:
         """Whether n replicas carry n times what one does; measured capacities are taken so."""
         return True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ApiCandidate(MeasuredCandidate):
+    """A model that an API serves, for the classes that may be sent there.
+
+    It is a pool of measured capacity without replicas: what a class takes is its rate over the limit on the rate.
+
+    Attributes:
+        usd_per_hour: of the whole demand of each class that is served, by name.
+    """
+
+    api: Api
+    usd_per_hour: Mapping[str, float]
+
+    @property
+    def label(self) -> str:
+        """Name for people."""
+        return f"API {self.gpu}"
+
+    @property
+    def pool_role(self) -> Role:
+        """Role of its pools in a fleet."""
+        return "api"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -237,7 +281,26 @@ def enumerate_candidates(instance: Instance) -> CandidateSet:
                 level = instance.policy.confidence
                 replica, router = at_confidence(found, level), option.engine.router
                 candidates.append(Candidate(**parts, replica=replica, router=router, confidence=level))
+    for api in sorted(instance.apis, key=lambda item: (item.model, item.name)):
+        served = [item for item in instance.classes_of(api.model) if api.serves(item)]
+        if served:
+            measured.append(_api_candidate(api, served))
     return CandidateSet(candidates=tuple(candidates), refused=tuple(refused), measured=tuple(measured))
+
+
+def _api_candidate(api: Api, served: Sequence[RequestClass]) -> ApiCandidate:
+    most_rps = float("inf") if api.max_rate_rps is None else api.max_rate_rps
+    return ApiCandidate(
+        model=api.model,
+        gpu=api.name,
+        layout=Layout(),
+        precision=None,
+        price=Price(usd_per_gpu_hour=0.0, tier="api", basis="by the token"),
+        max_replicas=1,
+        capacity=MeasuredCapacity(max_rate_rps={item.name: most_rps for item in served}),
+        api=api,
+        usd_per_hour={item.name: api.usd_per_hour(item) for item in served},
+    )
 
 
 def _layouts(instance: Instance, model: str, option: GpuOption) -> Iterator[tuple[Layout, str | None, Refusal | None]]:

@@ -9,7 +9,7 @@ from typing import Literal, TypeGuard
 from qmodel.candidates.enumeration import Candidate
 from qmodel.evaluation import own_link
 from qmodel.problem import Instance
-from qmodel.types import KvLink, Pool, PoolKey, RequestClass, Role, Slo
+from qmodel.types import KvLink, Pool, RequestClass, Role, Slo
 
 __all__ = [
     "BUDGET_SHARES",
@@ -50,11 +50,6 @@ class StageCandidate(Candidate):
     def pool_role(self) -> Role:
         """Role of its pools in a fleet."""
         return "decode" if self.role == "think" else self.role
-
-    @property
-    def key(self) -> PoolKey:
-        """What its replicas are, to be found among those that run already."""
-        return PoolKey.of(self.model, self.gpu, self.layout, self.precision, self.pool_role)
 
     @property
     def label(self) -> str:

@@ -26,6 +26,9 @@ def plan_metrics(plan: Plan) -> Metrics:
     for name, row in worst.items():
         metrics["slack", f"{name.removesuffix('_s')}_percent"] = _slack_percent(row)
     for pool in plan.pools:
+        if pool.role == "api":
+            metrics["binding", f"{pool.model} on {pool.gpu}"] = pool.binding if pool.stable else "unstable"
+            continue
         layout = Layout(tp=pool.tp, pp=pool.pp, ep=pool.ep, dp=pool.dp, cp=pool.cp)
         key = ("binding", f"{pool.model} on {pool.gpu} {layout}")
         held = f"{metrics[key]}; " if key in metrics else ""

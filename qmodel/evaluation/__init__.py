@@ -1,5 +1,6 @@
 """Metrics of a fleet, its capacity and service curve."""
 
+from qmodel.evaluation.api_pools import ApiCase
 from qmodel.evaluation.assessment import assess, slo_ratios
 from qmodel.evaluation.bindings import MOVED_BY, TOLERANCE, value_of
 from qmodel.evaluation.fleet_metrics import evaluate_fleet, fleet_capacity, pool_cases
@@ -11,6 +12,7 @@ from qmodel.evaluation.resource_worth import MarginalRow, MarginalValues, margin
 from qmodel.evaluation.results import CapacityResult, CurveRow, Evaluation, LatencyRow
 
 __all__ = [
+    "ApiCase",
     "CapacityResult",
     "MOVED_BY",
     "TOLERANCE",

@@ -8,17 +8,17 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
+from qmodel.evaluation.api_pools import ApiCase, stated_row
 from qmodel.evaluation.bindings import TOLERANCE, binding_of, value_of, widening
 from qmodel.evaluation.kv_links import sources_of
 from qmodel.evaluation.measured_pools import (
     FULL,
     MeasuredCase,
-    measured_binding,
-    measured_overload,
     measured_row,
 )
-from qmodel.evaluation.path_predictions import FleetPredictions, PoolCase, Solution, predict_paths
-from qmodel.evaluation.purchases import bought_for, purchase_rows
+from qmodel.evaluation.path_predictions import FleetPredictions, PoolCase, predict_paths
+from qmodel.evaluation.pool_rows import api_pool_row, measured_pool_row, pool_row
+from qmodel.evaluation.purchases import bought_for, purchase_rows, token_rows
 from qmodel.evaluation.results import Evaluation, LatencyRow
 from qmodel.queueing import ClassPrediction, pool_bands, pool_metrics
 from qmodel.types import (
@@ -29,7 +29,6 @@ from qmodel.types import (
     Limits,
     LinkRow,
     Metric,
-    PoolRow,
     Replica,
     RequestClass,
     Router,
@@ -75,16 +74,19 @@ def assess(
             classes, predicted, fleet, level=level, known=predictions["nominal"], changed=moved
         )
     nominal = predictions["nominal"]
-    slo = tuple(_slo_rows(classes, fleet, predictions, full))
+    slo = tuple(_slo_rows(classes, fleet, cases, predictions, full))
     decided = "met_at_p90" if confidence == "p90" else "met"
     level = "p90" if confidence == "p90" else "nominal"
     stable = nominal.stable and not full
+    tokens_usd = {name: case.usd_per_hour(classes, fleet) for name, case in cases.items() if isinstance(case, ApiCase)}
     return Evaluation(
         fleet=fleet,
         pools=tuple(
-            _measured_pool_row(case, loads[name])
+            api_pool_row(case, loads[name], tokens_usd[name])
+            if isinstance(case, ApiCase)
+            else measured_pool_row(case, loads[name])
             if isinstance(case, MeasuredCase)
-            else _pool_row(
+            else pool_row(
                 case,
                 nominal.pools.get(name),
                 binding_of(name, classes, predicted, fleet, nominal, level, predictions[level]) if detail else "",
@@ -95,10 +97,13 @@ def assess(
         slo=slo,
         latency=tuple(_latency_rows(classes, fleet, nominal)) if detail else (),
         links=tuple(_link_rows(predicted, fleet, nominal)),
-        purchases=purchase_rows(fleet, {name: case.price for name, case in cases.items()}, limits),
+        purchases=(
+            *purchase_rows(fleet, {name: case.price for name, case in cases.items()}, limits),
+            *token_rows(fleet, tokens_usd),
+        ),
         stable=stable,
         feasible=stable and all(getattr(row, decided) for row in slo),
-        cost_usd_per_hour=_cost(cases, fleet, limits),
+        cost_usd_per_hour=_cost(classes, cases, fleet, limits),
         assumptions=(
             *assumptions,
             *_limit_notes(classes, cases, fleet, limits),
@@ -150,9 +155,15 @@ def slo_ratios(
     return np.asarray(metrics / limits[chosen])
 
 
-def _cost(cases: Mapping[str, PoolCase | MeasuredCase], fleet: Fleet, limits: Limits | None) -> float:
-    """Of all pools, and of GPUs that stand idle in nodes that are paid whole."""
+def _cost(
+    classes: Mapping[str, RequestClass],
+    cases: Mapping[str, PoolCase | MeasuredCase],
+    fleet: Fleet,
+    limits: Limits | None,
+) -> float:
+    """Of all pools, of GPUs that stand idle in nodes that are paid whole, and of what APIs are sent."""
     pools = float(sum(case.pool.gpus * case.price.usd_per_gpu_hour for case in cases.values()))
+    pools += sum(case.usd_per_hour(classes, fleet) for case in cases.values() if isinstance(case, ApiCase))
     return pools if limits is None else pools + sum(_idle_usd_per_hour(fleet, limits).values())
 
 
@@ -180,7 +191,7 @@ def _limit_notes(
         f"the fleet breaks {cap.key}: it takes {limits.used(cap, fleet.holdings):.4g} {cap.unit} of {cap.most:g}"
         for cap in limits.exceeded(fleet.holdings)
     ]
-    cost, budget = _cost(cases, fleet, limits), limits.budget_usd_per_hour
+    cost, budget = _cost(classes, cases, fleet, limits), limits.budget_usd_per_hour
     if budget is not None and cost > budget * (1.0 + TOLERANCE):
         notes.append(f"the fleet breaks fleet.budget_usd_per_hour: it costs {cost:.2f} of {budget:g} USD/h")
     for name in fleet.pools:
@@ -236,7 +247,11 @@ def _stage_notes(classes: Mapping[str, RequestClass], cases: Mapping[str, PoolCa
 
 
 def _slo_rows(
-    classes: Mapping[str, RequestClass], fleet: Fleet, predictions: Mapping[str, FleetPredictions], full: Sequence[str]
+    classes: Mapping[str, RequestClass],
+    fleet: Fleet,
+    cases: Mapping[str, PoolCase | MeasuredCase],
+    predictions: Mapping[str, FleetPredictions],
+    full: Sequence[str],
 ) -> list[SloRow]:
     """One row per target and path, and one for the mixture of several; ``full``: measured pools that are overloaded."""
     rows = []
@@ -245,14 +260,20 @@ def _slo_rows(
         for slo in item.slos:
             measured = [path for path in paths if (item.name, path.pools) not in predictions["nominal"].paths]
             for path in paths:
+                case, within = cases[path.pools[0]], path.pools[0] not in full
+                if isinstance(case, ApiCase):
+                    rows.append(stated_row(item, path.label, slo, case, within=within))
+                    continue
                 if path in measured:
-                    rows.append(measured_row(item.name, path.label, slo, met=path.pools[0] not in full))
+                    rows.append(measured_row(item.name, path.label, slo, met=within))
                     continue
                 values = [value_of(predictions[level].paths[item.name, path.pools], slo, level) for level in _LEVELS]
                 rows.append(_slo_row(item.name, path.label, slo, values))
             if measured and len(paths) > 1:  # every path within the target is sufficient
                 met = all(row.met_at_p90 for row in rows[-len(paths) :])
-                rows.append(measured_row(item.name, "fleet", slo, met=met))
+                stated = any(row.basis == "stated" for row in rows[-len(paths) :])
+                row = measured_row(item.name, "fleet", slo, met=met)
+                rows.append(replace(row, basis="stated") if stated else row)
             elif len(paths) > 1:
                 values = [
                     _mixture(
@@ -366,55 +387,3 @@ def _link_rows(cases: Mapping[str, PoolCase], fleet: Fleet, predictions: FleetPr
             )
         )
     return rows
-
-
-def _pool_row(case: PoolCase, prediction: Solution | None, binding: str) -> PoolRow:
-    stable = prediction is None or prediction.overload is None
-    overload = prediction.overload.reason if prediction is not None and prediction.overload is not None else ""
-    known = prediction is not None and stable
-    return replace(
-        _bare_row(case),
-        utilisation=None if prediction is None else prediction.utilisation,
-        kv_fill=prediction.kv_fill if prediction is not None and known else None,
-        mean_batch=prediction.mean_batch if prediction is not None and known else None,
-        binding=binding if stable else "overload",
-        stable=stable,
-        overload=overload,
-    )
-
-
-def _measured_pool_row(case: MeasuredCase, utilisation: float) -> PoolRow:
-    overload = measured_overload(case, utilisation)
-    return replace(
-        _bare_row(case),
-        utilisation=utilisation,
-        binding=measured_binding(case, utilisation) if overload is None else "overload",
-        stable=overload is None,
-        overload="" if overload is None else overload.reason,
-    )
-
-
-def _bare_row(case: PoolCase | MeasuredCase) -> PoolRow:
-    """What a pool is, without its load."""
-    item, price = case.pool, case.price.usd_per_gpu_hour
-    return PoolRow(
-        pool=item.name,
-        model=item.model,
-        role=item.role,
-        gpu=item.gpu,
-        tp=item.layout.tp,
-        pp=item.layout.pp,
-        ep=item.layout.ep,
-        dp=item.layout.dp,
-        cp=item.layout.cp,
-        replicas=item.replicas,
-        gpus=item.gpus,
-        price_tier=case.price.tier,
-        usd_per_gpu_hour=price,
-        cost_usd_per_hour=price * item.gpus,
-        utilisation=None,
-        kv_fill=None,
-        mean_batch=None,
-        binding="",
-        stable=True,
-    )

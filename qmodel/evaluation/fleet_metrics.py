@@ -10,6 +10,7 @@ from typing import TypeGuard
 import numpy as np
 
 from qmodel.errors import Problem, ScenarioError
+from qmodel.evaluation.api_pools import ApiCase
 from qmodel.evaluation.assessment import assess
 from qmodel.evaluation.kv_links import links_into
 from qmodel.evaluation.loaded_pools import LoadedPool, LoadedRow, loaded_parts
@@ -18,11 +19,12 @@ from qmodel.evaluation.path_predictions import PoolCase
 from qmodel.evaluation.purchases import price_in_fleet
 from qmodel.evaluation.results import CapacityResult, CurveRow, Evaluation
 from qmodel.perf import layouts
-from qmodel.problem import Instance, price_of, replica_of, with_engine
+from qmodel.problem import Instance, Price, price_of, replica_of, with_engine
 from qmodel.types import ROLES_IN_A_ROW, Engine, Fleet, MeasuredCapacity, Path, Pool, Refusal, Replica, RequestClass
 
 __all__ = ["evaluate_fleet", "fleet_capacity", "pool_cases"]
 
+_NO_END = "consist of APIs without a limit on their rate, so that nothing ends what they carry"
 _CURVE_POINTS = (0.1, 0.25, 0.4, 0.55, 0.7, 0.8, 0.9, 0.95, 1.0, 1.05)
 
 
@@ -59,11 +61,13 @@ def fleet_capacity(instance: Instance, fleet: Fleet) -> CapacityResult:
         fleet: pools and routing.
 
     Raises:
-        ScenarioError: as :func:`evaluate_fleet`.
+        ScenarioError: as :func:`evaluate_fleet`; or nothing limits the fleet, all of it being APIs.
     """
     pools = loaded_parts(instance, fleet, pool_cases(instance, fleet))
     limits = [item.limit() for item in pools]
     factor = min(limits)
+    if not math.isfinite(factor):
+        raise ScenarioError([Problem(what=_NO_END, hint="state max_rate_rps of the API", file="<fleet>", key="pools")])
     first = pools[int(np.argmin(limits))]
     total_rps = sum(item.rate_rps for item in instance.classes.values())
     points = [factor * point for point in _CURVE_POINTS] if factor > 0 else [0.01, 0.1, 0.5, 1.0]
@@ -86,6 +90,17 @@ def pool_cases(instance: Instance, fleet: Fleet) -> dict[str, PoolCase | Measure
     cases: dict[str, PoolCase | MeasuredCase] = {}
     for name, pool in fleet.pools.items():
         key = f"pools.{name}"
+        if pool.role == "api":
+            api = next((item for item in instance.apis if (item.name, item.model) == (pool.gpu, pool.model)), None)
+            if api is None:
+                known = ", ".join(f"{item.model} of {item.name}" for item in instance.apis) or "none"
+                what = f"'{pool.gpu}' serves no {pool.model} in fleet.apis"
+                problems.append(Problem(key=key, what=what, hint=f"there are: {known}"))
+            else:
+                price = Price(usd_per_gpu_hour=0.0, tier="api", basis="by the token")
+                capacity = MeasuredCapacity(max_rate_rps={})
+                cases[name] = ApiCase(pool=pool, capacity=capacity, price=price, api=api)
+            continue
         if pool.gpu not in instance.gpus:
             known = ", ".join(instance.gpus)
             problems.append(

@@ -42,6 +42,11 @@ class MeasuredCase:
         """Replicas that serve."""
         return self.pool.replicas - self.spare
 
+    @property
+    def limited_by(self) -> str:
+        """What stops more, in words."""
+        return "measured capacity"
+
     def utilisation(self, classes: Mapping[str, RequestClass], fleet: Fleet) -> float:
         """Share of the measured capacity of the serving replicas that a fleet's routing asks for."""
         return self.capacity.utilisation(_rates_to(self.pool.name, classes, fleet), self.serving)
@@ -88,6 +93,7 @@ class LoadedMeasured:
         self.name = case.pool.name
         self.pools = (case.pool.name,)
         self.classes: list[RequestClass] = [classes[name] for name in _rates_to(self.name, classes, fleet)]
+        self._what = case.limited_by
         self._at_one = case.utilisation(classes, fleet)
 
     @property
@@ -106,11 +112,11 @@ class LoadedMeasured:
 
     def limit(self) -> float:
         """The largest multiple within the measured capacity."""
-        return 1.0 / self._at_one
+        return 1.0 / self._at_one if self._at_one > 0.0 else np.inf
 
     def binding(self, factor: float) -> str:
         """What stops more."""
-        return f"measured capacity of {self.name}"
+        return f"{self._what} of {self.name}"
 
 
 def _rates_to(pool: str, classes: Mapping[str, RequestClass], fleet: Fleet) -> dict[str, float]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from qmodel.problem import Price
 from qmodel.types import MIXED, Fleet, Limits, Pool, Purchase, PurchaseRow
 
-__all__ = ["bought_for", "price_in_fleet", "purchase_rows"]
+__all__ = ["bought_for", "price_in_fleet", "purchase_rows", "token_rows"]
 
 
 def bought_for(gpu: str, fleet: Fleet, limits: Limits) -> tuple[Purchase, ...]:
@@ -54,7 +54,7 @@ def purchase_rows(fleet: Fleet, prices: Mapping[str, Price], limits: Limits | No
         limits: of the fleet; None: single GPUs are paid, each pool at its own price.
     """
     rows: list[PurchaseRow] = []
-    for gpu in sorted({pool.gpu for pool in fleet.pools.values()}):
+    for gpu in sorted({pool.gpu for pool in fleet.gpu_pools}):
         parts: dict[tuple[str, float], int] = {}
         mixes = limits is not None and limits.of(gpu).mixes_offers
         for name, pool in fleet.pools.items():
@@ -80,3 +80,24 @@ def purchase_rows(fleet: Fleet, prices: Mapping[str, Price], limits: Limits | No
                 )
             )
     return tuple(rows)
+
+
+def token_rows(fleet: Fleet, usd_per_hour: Mapping[str, float]) -> tuple[PurchaseRow, ...]:
+    """What is paid by the token, one row per pool that is an API.
+
+    Args:
+        fleet: pools.
+        usd_per_hour: what the requests of each such pool cost, by name.
+    """
+    return tuple(
+        PurchaseRow(
+            gpu=fleet.pools[name].gpu,
+            provider="",
+            region="",
+            term="api",
+            gpus=0,
+            usd_per_gpu_hour=0.0,
+            cost_usd_per_hour=usd,
+        )
+        for name, usd in usd_per_hour.items()
+    )

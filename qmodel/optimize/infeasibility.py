@@ -8,6 +8,7 @@ import numpy as np
 
 from qmodel.candidates import (
     NO_STAGES,
+    ApiCandidate,
     Candidate,
     CandidateSet,
     ColumnSet,
@@ -63,6 +64,11 @@ def diagnose(
             elsewhere = _measured_for(sets[name], item) or stages.serves(item.name)
             if not elsewhere and not any(sets[name].least[item.name]):
                 return _beyond_limits(candidates.of(item.model), item, limits)
+    for name, group in classes.items():
+        for item in group:
+            found = _beyond_rates(sets[name], item)
+            if found is not None:
+                return found
     return together(sets, classes, limits, options, stages)
 
 
@@ -71,8 +77,32 @@ def _measured_for(found: ColumnSet, item: RequestClass) -> bool:
     return any(item.name in pool.takes for pool in found.open_pools)
 
 
+def _beyond_rates(found: ColumnSet, item: RequestClass) -> Diagnosis | None:
+    """The class that nothing but APIs serves, which together take less than its rate; None where that is not so."""
+    pools = [pool for pool in found.open_pools if item.name in pool.takes]
+    if any(found.least.get(item.name, ())) or not pools or not all(pool.is_api for pool in pools):
+        return None
+    carried = sum(1.0 / pool.takes[item.name] if pool.takes[item.name] else np.inf for pool in pools)
+    if carried >= 1.0:
+        return None
+    names = [pool.candidate.gpu for pool in pools]
+    return Diagnosis(
+        text=f"class '{item.name}' asks for more requests/s than its APIs take",
+        limit=f"fleet.apis.{names[0]}",
+        best=f"{carried * item.rate_rps:.4g} requests/s by {', '.join(names)}, of {item.rate_rps:.4g}",
+        change=f"raise max_rate_rps of {' or '.join(names)}, or allow GPUs that serve {item.model}",
+    )
+
+
 def _not_measured(measured: Sequence[MeasuredCandidate], item: RequestClass) -> Diagnosis:
     places = ", ".join(one.label for one in measured)
+    if any(isinstance(one, ApiCandidate) for one in measured):
+        return Diagnosis(
+            text=f"nothing serves class '{item.name}': no GPU type, and no API that is said to meet its targets",
+            limit="fleet.apis",
+            best=f"{item.model} is served for other classes by {places}",
+            change=f"name {item.name} under meets, state a latency within its targets, or add a GPU type that fits",
+        )
     return Diagnosis(
         text=f"class '{item.name}' has no measured capacity on any GPU type, and nothing else serves {item.model}",
         limit="profiles",

@@ -48,15 +48,23 @@ class OpenVariables:
 
 
 def add_open_pools(ledger: Ledger, pools: Sequence[OpenPool]) -> list[OpenVariables]:
-    """Variables of open pools: a whole count n, then a flow x_k in [0, 1] of each class that it serves."""
+    """Variables of open pools: a whole count n, then a flow x_k in [0, 1] of each class that it serves.
+
+    Of an API n is the share of the limit on its rate, and the flows are what is paid.
+    """
     places = []
     for item in pools:
         candidate = item.candidate
         label = f"{candidate.gpu} {candidate.layout} {candidate.precision or ''} {candidate.model}"
-        most = float(max(item.most, 1))
-        count = ledger.replicas(f"measured {label}", candidate, most=most)
+        count = (
+            ledger.builder.variable(f"rate {label}", cost=0.0, upper=1.0, integer=False)
+            if item.is_api
+            else ledger.replicas(f"measured {label}", candidate, most=float(max(item.most, 1)))
+        )
         flows = {
-            name: ledger.builder.variable(f"flow {name} {label}", cost=0.0, upper=1.0, integer=False)
+            name: ledger.builder.variable(
+                f"flow {name} {label}", cost=item.flow_usd_per_hour.get(name, 0.0), upper=1.0, integer=False
+            )
             for name in item.takes
         }
         for name, flow in flows.items():
@@ -66,7 +74,18 @@ def add_open_pools(ledger: Ledger, pools: Sequence[OpenPool]) -> list[OpenVariab
 
 
 def open_rows(builder: ProgramBuilder, places: Sequence[OpenVariables]) -> None:
-    """A row for each open pool: what its flows take is no more than its count, sum_k takes_k x_k <= n."""
+    """A row for each open pool: what its flows take is no more than its count, sum_k takes_k x_k <= n.
+
+    Groups of classes that share no pool have pools of their own; an API has one limit on its rate for all.
+    """
+    rates: dict[int, list[OpenVariables]] = {}
+    for item in places:
+        if item.pool.is_api:
+            rates.setdefault(id(item.pool.candidate), []).append(item)
+    for members in rates.values():
+        if len(members) > 1:
+            shared = {item.count: 1.0 for item in members}
+            builder.row(f"rate {members[0].pool.candidate.gpu}", shared, "<=", 1.0)
     for item in places:
         row = {flow: item.pool.takes[name] for name, flow in item.flows.items()}
         name = f"carried {item.pool.candidate.gpu} {item.pool.candidate.layout}"
@@ -86,8 +105,9 @@ def open_choices(pools: Sequence[OpenPool], values: FloatArray, start: int) -> l
         names = list(item.takes)
         flows = values[start + 1 : start + 1 + len(names)].tolist()
         shares = {name: flow for name, flow in zip(names, flows, strict=True) if flow > _LEAST_FLOW}
-        if values[start] > 0 and shares:
-            found.append(OpenChoice(pool=item, replicas=int(values[start]), shares=shares))
+        if shares and (item.is_api or values[start] > 0):
+            replicas = 0 if item.is_api else int(values[start])
+            found.append(OpenChoice(pool=item, replicas=replicas, shares=shares))
         start += 1 + len(names)
     return found
 
@@ -105,6 +125,17 @@ def balanced(
     Returns:
         Open pools whose shares of a class add up to what is left of it; without those that carry nothing.
     """
+    apis = [item for item in choices if item.pool.is_api]
+    left = dict(elsewhere)
+    for item in apis:  # what is paid by the token stays what it is
+        for name, share in item.shares.items():
+            left[name] = left.get(name, 0.0) + share
+    return [*_spread([item for item in choices if not item.pool.is_api], left, solve), *apis]
+
+
+def _spread(
+    choices: Sequence[OpenChoice], elsewhere: Mapping[str, float], solve: Callable[[Program], FloatArray | None]
+) -> list[OpenChoice]:
     found: list[OpenChoice] = []
     for model in dict.fromkeys(item.pool.candidate.model for item in choices):
         members = [item for item in choices if item.pool.candidate.model == model]

@@ -182,7 +182,8 @@ def _read(program: Program, problem: Any, variables: list[Any], answer: Any, mip
         outcome = "time" if timed_out else "error"
         return Solved(values=None, objective=None, bound=-np.inf, outcome=outcome, words=f"{words}; breaks {broken[0]}")
     objective = float(program.cost @ values)
-    bound = _dual_bound(problem, answer)
+    whole = bool(program.integer.any())
+    bound = _dual_bound(problem, answer) if whole or timed_out else objective  # a linear program ends at its optimum
     if bound is None:  # the layer hands none on: an end that no limit caused is within the gap that was asked for
         bound = -np.inf if timed_out else objective - mip_gap * abs(objective)
     return Solved(

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from qmodel.candidates import Candidate, Column, feasible_at, least_counts
+from qmodel.candidates import ApiCandidate, Candidate, Column, feasible_at, least_counts
 from qmodel.planning.measured_pools import carried_by
 from qmodel.planning.planned_pools import PlannedKind, PlannedMeasured, PlannedPool
 from qmodel.planning.planned_rows import NO_ROW, PlannedRow, PlannedStage, pool_of
@@ -197,7 +197,8 @@ def _name(item: PlannedKind, taken: dict[str, Pool]) -> str:
     names = sorted(request_class.name for request_class in item.classes)
     base = "-".join(names) if len(names) <= _MOST_NAMED else item.candidate.model
     base = f"{item.candidate.pool_role}-{base}" if isinstance(item, PlannedStage) else base
-    base = re.sub(r"[^A-Za-z0-9_-]+", "-", f"{base}-{item.candidate.gpu}-{item.candidate.layout}")
+    layout = "" if isinstance(item.candidate, ApiCandidate) else f"-{item.candidate.layout}"
+    base = re.sub(r"[^A-Za-z0-9_-]+", "-", f"{base}-{item.candidate.gpu}{layout}")
     name, number = base, 2
     while name in taken:
         name, number = f"{base}-{number}", number + 1

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import ceil
 
-from qmodel.candidates import CandidateSet
+from qmodel.candidates import ApiCandidate, CandidateSet
 from qmodel.optimize import OpenChoice
 from qmodel.planning.planned_pools import PlannedMeasured
 from qmodel.planning.plans import Alternative
 from qmodel.problem import Instance
+from qmodel.types import RequestClass
 
 __all__ = ["carried_by", "measured_alternatives", "measured_pools_of"]
 
@@ -27,10 +28,11 @@ def measured_pools_of(instance: Instance, chosen: Sequence[OpenChoice]) -> list[
     pools = []
     for item in chosen:
         taken = sum(share * item.pool.takes[name] for name, share in item.shares.items())
+        least = 0 if item.pool.is_api else max(ceil(taken * (1.0 - _ROUNDING)), 1)
         pools.append(
             PlannedMeasured(
                 candidate=item.pool.candidate,
-                replicas=min(item.replicas, max(ceil(taken * (1.0 - _ROUNDING)), 1)),
+                replicas=min(item.replicas, least),
                 classes=tuple(instance.classes[name] for name in item.shares),
                 shares=tuple(item.shares.values()),
             )
@@ -67,8 +69,11 @@ def measured_alternatives(
         rates = candidate.capacity.max_rate_rps
         missing = [item.name for item in classes if item.name not in rates]
         cost: float | None = None
+        api = isinstance(candidate, ApiCandidate)
         if missing:
-            limit = f"no measured capacity for {_named(missing)}"
+            limit = f"{'is not said to meet the targets of' if api else 'no measured capacity for'} {_named(missing)}"
+        elif isinstance(candidate, ApiCandidate):
+            cost, limit = _api_alone(candidate, classes, paid_usd_per_hour)
         else:
             count = ceil(sum(item.rate_rps / rates[item.name] for item in classes) * (1.0 - _ROUNDING))
             if count > candidate.max_replicas:
@@ -80,6 +85,17 @@ def measured_alternatives(
         named = _named([item.name for item in classes])
         rows.append(Alternative(cls=named, candidate=candidate.label, cost_usd_per_hour=cost, limit=limit))
     return rows
+
+
+def _api_alone(
+    candidate: ApiCandidate, classes: Sequence[RequestClass], paid_usd_per_hour: float
+) -> tuple[float | None, str]:
+    """What an API costs for all classes of a model, and why it was not taken for all of them."""
+    rate_rps, most_rps = sum(item.rate_rps for item in classes), candidate.api.max_rate_rps
+    if most_rps is not None and rate_rps > most_rps * (1.0 + _ROUNDING):
+        return None, f"takes at most {most_rps:g} requests/s of {rate_rps:.4g}"
+    cost = sum(candidate.usd_per_hour[item.name] for item in classes)
+    return cost, "dearer" if cost > paid_usd_per_hour * (1.0 + _ROUNDING) else "no dearer; the whole fleet decides"
 
 
 def _named(names: Sequence[str]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from qmodel.candidates import Candidate, MeasuredCandidate, PoolKind
+from qmodel.candidates import ApiCandidate, Candidate, MeasuredCandidate, PoolKind
 from qmodel.types import Holding, RequestClass
 
 __all__ = ["PlannedKind", "PlannedMeasured", "PlannedPool"]
@@ -44,6 +44,14 @@ class PlannedPool(PlannedKind):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PlannedMeasured(PlannedKind):
-    """A pool of measured capacity."""
+    """A pool of measured capacity, or an API, which has no replicas."""
 
     candidate: MeasuredCandidate
+
+    @property
+    def cost_usd_per_hour(self) -> float:
+        """As of any pool; of an API, what its requests cost."""
+        if not isinstance(self.candidate, ApiCandidate):
+            return self.candidate.price.usd_per_gpu_hour * self.holding.replica_gpus * self.holding.replicas
+        whole = self.candidate.usd_per_hour
+        return sum(whole[item.name] * share for item, share in zip(self.classes, self.shares, strict=True))

@@ -288,7 +288,7 @@ def pool_of(name: str, item: PlannedKind) -> Pool:
         layout=candidate.layout,
         replicas=item.holding.replicas,
         precision=candidate.precision,
-        role=candidate.pool_role if isinstance(candidate, StageCandidate) else "unified",
+        role=candidate.pool_role,
         price_tier=MIXED if candidate.offers else candidate.price.tier,
         usd_per_gpu_hour=None if candidate.offers else candidate.price.usd_per_gpu_hour,
     )

@@ -295,10 +295,10 @@ def _unified_only(search: _Search, choice: Choice) -> Plan:
 
 def _reasons(search: _Search, choice: Choice, built: BuiltFleet, result: Evaluation) -> Why:
     measured = [item for item in built.pools if isinstance(item, PlannedMeasured)]
-    predicted = [item for item in (*built.pools, *built.row.pools) if item not in measured]
+    pools = (*built.pools, *built.row.pools)
     tight = _tight(search, choice, result)
     in_time = choice.outcome != "time"
-    why = reasons(search.sets, search.classes, search.candidates, predicted, result.pools, tight=tight, in_time=in_time)
+    why = reasons(search.sets, search.classes, search.candidates, pools, result.pools, tight=tight, in_time=in_time)
     more = measured_alternatives(search.instance, search.candidates, measured, result.cost_usd_per_hour)
     return replace(why, alternatives=(*why.alternatives, *more))
 

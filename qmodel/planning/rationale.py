@@ -51,7 +51,7 @@ def reasons(
 def _alternatives(name: str, found: ColumnSet, least: Sequence[int], pools: Sequence[PlannedKind]) -> list[Alternative]:
     serving = [item for item in pools if any(c.name == name for c in item.classes)]
     chosen = {id(item.candidate) for item in serving}
-    paid = sum(item.candidate.pool_cost(item.replicas) for item in serving)
+    paid = sum(item.candidate.pool_cost(item.replicas) if item.replicas else item.cost_usd_per_hour for item in serving)
     able = sorted(
         (candidate.pool_cost(count), candidate.label, count)
         for candidate, count in zip(found.candidates, least, strict=True)

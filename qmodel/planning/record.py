@@ -7,9 +7,9 @@ from dataclasses import asdict
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 
-from qmodel.evaluation import MeasuredCase, PoolCase, pool_cases, price_in_fleet
+from qmodel.evaluation import ApiCase, MeasuredCase, PoolCase, pool_cases, price_in_fleet
 from qmodel.problem import Instance, Price
-from qmodel.types import Fleet, KvLink, Limits, MeasuredCapacity, Replica, RequestClass
+from qmodel.types import Api, Fleet, KvLink, Limits, MeasuredCapacity, Replica, RequestClass
 
 __all__ = ["cases_from", "classes_from", "limits_from", "plan_inputs", "versions"]
 
@@ -58,7 +58,7 @@ def _calibrations(instance: Instance, fleet: Fleet) -> list[dict[str, object]]:
     """The user's own constants of what the fleet runs."""
     used = {
         (model.name, gpu.name)
-        for pool in fleet.pools.values()
+        for pool in fleet.gpu_pools
         if (model := instance.models[pool.model]) is not None and (gpu := instance.gpus[pool.gpu].gpu) is not None
     }
     return [dict(item) for item in instance.constants.calibrations if (item["model"], item["gpu"]) in used]
@@ -84,6 +84,10 @@ def cases_from(inputs: Mapping[str, object], fleet: Fleet) -> dict[str, PoolCase
     for name, pool in fleet.pools.items():
         item = _mapping(found[name])
         price = price_in_fleet(_price_from(_mapping(item["price"])), pool, fleet, limits)
+        if "api" in item:
+            api, capacity = Api.from_dict(_mapping(item["api"])), MeasuredCapacity(max_rate_rps={})
+            cases[name] = ApiCase(pool=pool, capacity=capacity, price=_price_from(_mapping(item["price"])), api=api)
+            continue
         spare = limits.spare(pool.gpu, pool.layout.gpus)
         if "capacity" in item:
             capacity = MeasuredCapacity.from_dict(_mapping(item["capacity"]))
@@ -101,6 +105,8 @@ def cases_from(inputs: Mapping[str, object], fleet: Fleet) -> dict[str, PoolCase
 
 
 def _case_data(case: PoolCase | MeasuredCase) -> dict[str, object]:
+    if isinstance(case, ApiCase):
+        return {"api": case.api.to_dict(), "price": asdict(case.price)}
     if isinstance(case, MeasuredCase):
         return {"capacity": case.capacity.to_dict(), "price": asdict(case.price)}
     data: dict[str, object] = {"replica": case.replica.to_dict(), "router": case.router, "price": asdict(case.price)}

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from qmodel.catalog import Catalog, load_catalog
 from qmodel.errors import CatalogError, Problem, ScenarioError
 from qmodel.problem.aic_steps import aic_missing
+from qmodel.problem.bound_apis import bind_apis
 from qmodel.problem.calibrations import calibration_notes, known_catalog, unused_calibrations
 from qmodel.problem.demand import bind_class
 from qmodel.problem.fleet_limits import bind_limits
@@ -109,6 +110,9 @@ class _Binder:
         self.problems += unused_calibrations(scenario, self.catalog, models, gpus, rules.precisions)
         self.assumptions += calibration_notes(self.catalog, models, gpus, rules.precisions)
         limits = self._limits(gpus)
+        apis, wrong_apis, notes = bind_apis(scenario)
+        self.problems += wrong_apis
+        self.assumptions += notes
         objective, wrong = bind_objective(scenario, limits)
         self.problems += wrong
         return Instance(
@@ -121,6 +125,7 @@ class _Binder:
             policy=Policy(confidence=scenario.policy.confidence),
             constants=self.catalog.constants,
             limits=limits,
+            apis=apis,
             objective=objective,
             assumptions=tuple(dict.fromkeys(self.assumptions)),
             scenario=scenario.resolved(),

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from qmodel.types import (
+    Api,
     Engine,
     Fabric,
     Gpu,
@@ -128,6 +129,7 @@ class Instance:
         gpus: options by name.
         limits: what bounds a fleet beside its targets.
         profiles: by (model, gpu); such a pair has only these candidates.
+        apis: models that somebody else serves.
         objective: what a plan makes small or large.
         assumptions: sentences a reader must know.
         scenario: the resolved scenario as plain data.
@@ -143,6 +145,7 @@ class Instance:
     policy: Policy
     constants: EngineConstants
     limits: Limits = field(default_factory=Limits)
+    apis: tuple[Api, ...] = ()
     objective: Objective = field(default_factory=Objective)
     assumptions: tuple[str, ...] = ()
     scenario: Mapping[str, object] = field(default_factory=dict)

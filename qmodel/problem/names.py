@@ -36,11 +36,13 @@ def _unknown(tree: Mapping[str, Any], catalog: Catalog) -> Iterator[tuple[str, C
     profiles = [item for item in _items(tree.get("profiles")) if isinstance(item, Mapping)]
     models = {item.get("model") for item in profiles}
     gpus = {item.get("gpu") for item in profiles}
+    fleet = tree.get("fleet")
+    for _, section in _sections(fleet.get("apis") if isinstance(fleet, Mapping) else None):
+        models |= {name for name, _ in _sections(section.get("models"))}
     for name, section in _sections(tree.get("classes")):
         model = section.get("model")
         if isinstance(model, str) and model not in models and not model.lower().endswith(".json"):
             yield from _looked_up(join_key(join_key("classes", name), "model"), catalog.model, model)
-    fleet = tree.get("fleet")
     for name, section in _sections(fleet.get("gpus") if isinstance(fleet, Mapping) else None):
         key = join_key("fleet.gpus", name)
         named = section.get("gpu")

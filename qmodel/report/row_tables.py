@@ -42,6 +42,8 @@ __all__ = [
 
 MEASURED_TEXT = "measured"  # instead of a prediction: the pool was measured to hold the target at this load
 BEYOND_TEXT = "beyond measured"
+STATED_TEXT = "stated"  # the scenario says of an API that it holds the target
+BEYOND_STATED_TEXT = "beyond stated"
 MOST_DIGITS = 6  # a missed target is printed with as many digits as it takes to see that it is missed
 
 
@@ -59,7 +61,7 @@ def pool_table(pools: Sequence[PoolRow]) -> TextTable:
     for row in pools:
         cells = [row.pool, row.model]
         cells += [row.role] if with_role else []
-        cells += [row.gpu, layout_text(row)]
+        cells += [row.gpu, layout_text(row) if row.role != "api" else NONE_TEXT]
         cells += [row.price_tier] if with_tier else []
         cells += [f"{row.replicas:,}", f"{row.gpus:,}", money_text(row.cost_usd_per_hour)]
         cells += [percent_text(row.utilisation), percent_text(row.kv_fill), decimal_text(row.mean_batch)]
@@ -218,7 +220,8 @@ def purchase_table(purchases: Sequence[PurchaseRow]) -> TextTable | None:
     rows = []
     for row in purchases:
         source = [row.provider or NONE_TEXT, row.region or NONE_TEXT] if named else []
-        cells = [f"{row.gpus:,}", money_text(row.usd_per_gpu_hour), money_text(row.cost_usd_per_hour)]
+        each = [f"{row.gpus:,}", money_text(row.usd_per_gpu_hour)] if row.gpus else [NONE_TEXT] * 2  # an API has none
+        cells = [*each, money_text(row.cost_usd_per_hour)]
         rows.append((row.gpu, *source, row.term, *cells))
     return TextTable(title="Purchases", columns=tuple(columns), rows=tuple(rows))
 
@@ -279,6 +282,8 @@ def gpus_by_type(pools: Iterable[PoolRow]) -> dict[str, int]:
     """GPUs of all pools by type, sorted by name."""
     total: dict[str, int] = {}
     for row in pools:
+        if row.role == "api":
+            continue
         total[row.gpu] = total.get(row.gpu, 0) + row.gpus
     return dict(sorted(total.items()))
 
@@ -287,12 +292,13 @@ def gpus_text(pools: Sequence[PoolRow]) -> str:
     """``28: 24 h100-sxm, 4 h200-sxm``."""
     by_type = gpus_by_type(pools)
     kinds = ", ".join(f"{count:,} {gpu}" for gpu, count in by_type.items())
-    return kinds if len(by_type) == 1 else f"{sum(by_type.values()):,}: {kinds}"
+    return kinds or NONE_TEXT if len(by_type) < 2 else f"{sum(by_type.values()):,}: {kinds}"
 
 
 def _told_apart(row: SloRow) -> tuple[str, str]:
     """Target and prediction, with more digits where a missed target would otherwise look met."""
-    missing = UNSTABLE_TEXT if row.basis == "predicted" else MEASURED_TEXT if row.met else BEYOND_TEXT
+    told = {"predicted": UNSTABLE_TEXT, "stated": STATED_TEXT if row.met else BEYOND_STATED_TEXT}
+    missing = told.get(row.basis, MEASURED_TEXT if row.met else BEYOND_TEXT)
     for digits in range(3, MOST_DIGITS + 1):
         target = _target_text(row.target_s, digits)
         predicted = seconds_text(row.predicted_s, digits=digits, missing=missing)

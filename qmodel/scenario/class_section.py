@@ -14,7 +14,7 @@ from qmodel.scenario.length_section import LengthSpec
 from qmodel.scenario.sections import Complaint, Name, Positive, Rate, Section, Text, Tokens, refusal
 from qmodel.types import METRICS, Metric, Slo
 
-__all__ = ["ClassSpec", "TraceSpec", "slo_from_key"]
+__all__ = ["ClassSpec", "TraceSpec", "known_target", "slo_from_key"]
 
 _SLO_KEY = re.compile(r"(?P<metric>[a-z_]+)_(?P<stat>mean|p\d{1,2}(?:\.\d)?)_s")
 _BEYOND = re.compile(r"(?P<metric>[a-z_]+)_p\d+(?:\.\d+)?_s")  # percentiles that are not offered
@@ -73,7 +73,8 @@ def _nearest_slo(key: str) -> str:
     return f"write <metric>_<mean|pNN>_s with metric {', '.join(METRICS[:-1])} or {METRICS[-1]}"
 
 
-def _known_target(key: str) -> str:
+def known_target(key: str) -> str:
+    """The key of a target, for a validator; refused where it is none."""
     try:
         slo_from_key(key, 1.0)
     except ValueError as error:
@@ -124,7 +125,7 @@ class ClassSpec(Section):
     max_tokens: Tokens | None = Field(
         default=None, description="Most output tokens of a request, thinking included; longer ones stop there."
     )
-    slo: Annotated[dict[Annotated[str, AfterValidator(_known_target)], Positive], Field(min_length=1)] = Field(
+    slo: Annotated[dict[Annotated[str, AfterValidator(known_target)], Positive], Field(min_length=1)] = Field(
         description="Targets in seconds: <metric>_<mean|pNN>_s with metric ttft, answer_start, tpot or completion."
     )
     priority: int = Field(

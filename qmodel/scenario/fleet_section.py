@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
+from qmodel.scenario.api_section import ApiSpec
 from qmodel.scenario.price_section import PriceBook, PriceSpec, QuotaSpec, TierSpec, no_term_twice
 from qmodel.scenario.sections import (
     Complaint,
@@ -169,6 +170,9 @@ class FleetSpec(Section):
     )
     regions: dict[Text, QuotaSpec] = Field(
         default_factory=dict, description="Limits by region, as entries of gpus state it."
+    )
+    apis: dict[Name, ApiSpec] = Field(
+        default_factory=dict, description="APIs that may serve models too, priced by the token."
     )
     budget_usd_per_hour: Positive | None = Field(
         default=None, description="Most that the whole fleet may cost, USD per hour; no limit if left out."

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from qmodel.errors import Problem, ScenarioError
-from qmodel.evaluation import MeasuredCase, PoolCase, kv_token_bytes, pool_cases
+from qmodel.evaluation import ApiCase, MeasuredCase, PoolCase, kv_token_bytes, pool_cases
 from qmodel.problem import Instance, arrival_processes, with_engine
 from qmodel.simulation.fleet_simulation import FleetRuns, simulate_pools
 from qmodel.simulation.policies import EnginePolicy
@@ -175,6 +175,11 @@ class FleetSimulator:
 
 def _simulable(cases: Mapping[str, PoolCase | MeasuredCase]) -> dict[str, PoolCase]:
     """The pools, where all have step times to simulate."""
+    apis = [name for name, case in cases.items() if isinstance(case, ApiCase)]
+    if apis:
+        what = "is an API: its latency is stated, and there is nothing to simulate"
+        hint = "evaluate the fleet instead, or route all requests to pools of your own"
+        raise ScenarioError(Problem(what=what, hint=hint, file="<fleet>", key=f"pools.{name}") for name in apis)
     measured = [name for name, case in cases.items() if isinstance(case, MeasuredCase)]
     if measured:
         what = "runs at a measured capacity: without step times there is nothing to simulate"

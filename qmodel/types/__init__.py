@@ -1,5 +1,6 @@
 """Records that several rooms share. Frozen, without behaviour beyond their own arithmetic."""
 
+from qmodel.types.apis import Api
 from qmodel.types.arrivals import Burst
 from qmodel.types.caps import Cap, LimitKind, Quota
 from qmodel.types.changes import Change, ChangeRow, PoolKey, Running, replicas_by_kind
@@ -50,6 +51,7 @@ __all__ = [
     "MIXED",
     "ROLES_IN_A_ROW",
     "Admission",
+    "Api",
     "Band",
     "BandLevel",
     "Burst",

@@ -23,8 +23,13 @@ __all__ = [
     "SloRow",
 ]
 
-Role = Literal["unified", "prefill", "decode", "answer"]
-ROLES_IN_A_ROW: tuple[tuple[Role, ...], ...] = (("unified",), ("prefill", "decode"), ("prefill", "decode", "answer"))
+Role = Literal["unified", "prefill", "decode", "answer", "api"]
+ROLES_IN_A_ROW: tuple[tuple[Role, ...], ...] = (
+    ("unified",),
+    ("api",),
+    ("prefill", "decode"),
+    ("prefill", "decode", "answer"),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +72,7 @@ class Pool:
     """``replicas`` equal engine instances with one role behind one router.
 
     Attributes:
+        gpu: GPU type; for the role ``api`` the name of the API, whose pool has no replicas.
         engine: settings that differ from the scenario's engine for this GPU type, by key.
         precision: weight type the layout runs, None: the checkpoint's own.
         usd_per_gpu_hour: None: the scenario's price for this GPU type.
@@ -115,16 +121,21 @@ class Fleet:
     def gpus(self) -> dict[str, int]:
         """GPUs by type."""
         total: dict[str, int] = {}
-        for pool in self.pools.values():
+        for pool in self.gpu_pools:
             total[pool.gpu] = total.get(pool.gpu, 0) + pool.gpus
         return dict(sorted(total.items()))
 
     @property
     def holdings(self) -> tuple[Holding, ...]:
-        """Pools as limits see them."""
+        """Pools as limits see them; an API takes nothing of them."""
         return tuple(
-            Holding(gpu=pool.gpu, replica_gpus=pool.layout.gpus, replicas=pool.replicas) for pool in self.pools.values()
+            Holding(gpu=pool.gpu, replica_gpus=pool.layout.gpus, replicas=pool.replicas) for pool in self.gpu_pools
         )
+
+    @property
+    def gpu_pools(self) -> tuple[Pool, ...]:
+        """Pools that consist of GPUs: all but APIs."""
+        return tuple(pool for pool in self.pools.values() if pool.role != "api")
 
     @property
     def joined_pools(self) -> list[tuple[str, ...]]:
@@ -184,8 +195,8 @@ class SloRow:
             the pool is not stable there.
         met: predicted within target.
         met_at_p90: still within target at the upper end of both bands.
-        basis: ``predicted``, or ``measured``: met as long as the pool carries no more than it was measured to carry
-            with its targets met.
+        basis: ``predicted``; ``measured``: met as long as the pool carries no more than it was measured to carry
+            with its targets met; or ``stated``: what the scenario says of an API.
     """
 
     cls: str
@@ -198,7 +209,7 @@ class SloRow:
     high_s: float | None
     met: bool
     met_at_p90: bool
-    basis: Literal["predicted", "measured"] = "predicted"
+    basis: Literal["predicted", "measured", "stated"] = "predicted"
 
     def to_dict(self) -> dict[str, object]:
         """The row as output tables name it."""

@@ -201,7 +201,7 @@ class Limits:
     def used(self, cap: Cap, holdings: Sequence[Holding]) -> float:
         """What pools take of one limit."""
         if cap.kind == "pools":
-            return float(len(holdings))
+            return float(sum(one.replicas > 0 for one in holdings))  # an API has none
         if cap.kind == "nodes":
             return float(self.nodes(cap.name, holdings))
         if cap.kind == "stock":

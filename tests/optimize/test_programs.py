@@ -11,7 +11,7 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 from qmodel.errors import SolverUnavailableError
 from qmodel.optimize import SolverOptions, check_solver
 from qmodel.optimize.formulation import master_program
-from qmodel.optimize.programs import Program, safe_names
+from qmodel.optimize.programs import Program, ProgramBuilder, safe_names
 from qmodel.optimize.solvers import solve_integer, solve_relaxed
 from tests.optimize.pieces import candidate, column, request_class, stock_of
 
@@ -105,3 +105,11 @@ def test_master_program_has_cover_and_stock_rows_by_name() -> None:
     np.testing.assert_allclose(program.matrix, [[0.6, 0.5], [0.0, 0.5], [0.0, 2.0]])
     np.testing.assert_allclose(program.cost, [8.0, 7.0])
     np.testing.assert_allclose(program.rhs, [1.0, 1.0, 8.0])
+
+
+def test_a_program_without_integers_is_bounded_by_its_own_optimum() -> None:
+    builder = ProgramBuilder()
+    flow = builder.variable("flow", cost=3.0, upper=1.0, integer=False)
+    builder.row("cover", {flow: 1.0}, ">=", 0.5)
+    solved = solve_integer(builder.build(), solver="highs", mip_gap=0.0, time_limit_s=5.0)
+    assert (solved.objective, solved.bound) == (1.5, 1.5)
