@@ -299,7 +299,7 @@ def _direction(
         least=least,
         ratios=ratios,
         best_usd_per_hour=best,
-        complete=all(item.router == "random" or n <= _ALL_SIZES for item, n in zip(candidates, counts, strict=True)),
+        complete=all(item.adds_up or n <= _ALL_SIZES for item, n in zip(candidates, counts, strict=True)),
         known=known,
     )
 
@@ -328,7 +328,12 @@ def _least(
 
 def _cheapest(candidates: Sequence[Candidate], least: IntArray) -> float:
     """Cost of the cheapest pool at its least count whatever else is bought, USD/h; infinite where there is none."""
-    most = np.array([item.most_usd_per_hour * (n + item.spare) for item, n in zip(candidates, least, strict=True)])
+    most = np.array(
+        [
+            item.most_usd_per_hour * item.pool_replicas(max(n, 0))
+            for item, n in zip(candidates, least.tolist(), strict=True)
+        ]
+    )
     return float(np.where(least > 0, most, np.inf).min(initial=np.inf))
 
 
@@ -383,7 +388,7 @@ def _useful_counts(
 
 def _tried(candidate: Candidate, most: int) -> list[int]:
     """Counts that become columns: one where pools of any count carry in proportion to it, else all or a spread."""
-    if candidate.router == "random":
+    if candidate.adds_up:
         return [1] if most else []
     return list(range(1, most + 1)) if most <= _ALL_SIZES else _spread(most)
 

@@ -20,6 +20,7 @@ from qmodel.types import (
     RequestClass,
     Role,
     Router,
+    SpotTerms,
     bought,
 )
 
@@ -45,6 +46,7 @@ class PoolKind:
         precision: weight type, None: the checkpoint's own.
         max_replicas: that serve; what the limits of the fleet allow.
         spare: replicas of every pool that are there to be lost.
+        spot: its replicas are taken away now and then, and every pool has more for that; None: they stay.
         held_gpus: set aside for one replica; None: those of its layout.
         whole_nodes: what is set aside is what is paid.
         offers: where its GPUs may be bought at several prices, these; ``price`` is then the cheapest.
@@ -58,6 +60,7 @@ class PoolKind:
     price: Price
     max_replicas: int
     spare: int = 0
+    spot: SpotTerms | None = None
     held_gpus: int | None = None
     whole_nodes: bool = False
     offers: tuple[Offer, ...] = ()
@@ -86,23 +89,28 @@ class PoolKind:
         """GPUs that one replica keeps from others."""
         return self.layout.gpus if self.held_gpus is None else self.held_gpus
 
+    def pool_replicas(self, serving: int) -> int:
+        """Replicas of a pool of which so many serve when those that may be lost are."""
+        left = serving + self.spare
+        return left if self.spot is None or not serving else self.spot.replicas_for(left, self.layout.gpus)
+
     def least_cost(self, serving: int) -> float:
         """Of a pool with so many replicas beside its spare ones at the cheapest price, USD/h."""
-        return self.cost_usd_per_hour * (serving + self.spare)
+        return self.cost_usd_per_hour * self.pool_replicas(serving)
 
     def pool_cost(self, serving: int) -> float:
         """Of such a pool; where GPUs are bought at several prices, if it were alone."""
         if not self.offers:
             return self.least_cost(serving)
-        return sum(item.cost_usd_per_hour for item in bought(self.offers, self.paid_gpus * (serving + self.spare)))
+        return sum(item.cost_usd_per_hour for item in bought(self.offers, self.paid_gpus * self.pool_replicas(serving)))
 
     def pool_gpus(self, serving: int) -> int:
         """GPUs that such a pool keeps from others."""
-        return self.taken_gpus * (serving + self.spare)
+        return self.taken_gpus * self.pool_replicas(serving)
 
     def holding(self, serving: int) -> Holding:
         """Such a pool as limits see it."""
-        return Holding(gpu=self.gpu, replica_gpus=self.layout.gpus, replicas=serving + self.spare)
+        return Holding(gpu=self.gpu, replica_gpus=self.layout.gpus, replicas=self.pool_replicas(serving))
 
     @property
     def key(self) -> PoolKey:
@@ -135,8 +143,11 @@ class Candidate(PoolKind):
 
     @property
     def adds_up(self) -> bool:
-        """Whether n replicas carry n times what one does: a random split gives each its own independent share."""
-        return self.router == "random"
+        """Whether n replicas carry n times what one does: a random split gives each its own independent share.
+
+        A pool on spot GPUs is a whole, because how many are lost depends on how many there are.
+        """
+        return self.router == "random" and self.spot is None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -269,6 +280,7 @@ def enumerate_candidates(instance: Instance) -> CandidateSet:
                     price=option.price,
                     max_replicas=limit,
                     spare=spare,
+                    spot=own.spot,
                     held_gpus=own.held_gpus(layout.gpus),
                     whole_nodes=own.whole_nodes,
                     offers=own.offers if own.mixes_offers else (),
@@ -354,6 +366,7 @@ def _barred(limits: Limits, model: str, gpu: str, layout: Layout) -> RefusedCand
 def _most_replicas(limits: Limits, gpu: str, replica_gpus: int, spare: int) -> tuple[int, str]:
     """Replicas that serve in the largest pool that every limit allows, and the key of the limit that says so."""
     most, key = _MOST_REPLICAS, ""
+    terms = limits.of(gpu).spot
     for cap in limits.caps:
         one = Holding(gpu=gpu, replica_gpus=replica_gpus, replicas=1)
         if cap.kind == "pools" or not cap.concerns(gpu):
@@ -363,17 +376,20 @@ def _most_replicas(limits: Limits, gpu: str, replica_gpus: int, spare: int) -> t
             middle = (low + high) // 2
             fits = limits.used(cap, [replace(one, replicas=middle)]) <= cap.most
             low, high = (middle, high) if fits else (low, middle)
-        if low - spare < most:
-            most, key = low - spare, cap.key
+        left = low - spare - (0 if terms is None else terms.lost(low, replica_gpus))
+        if left < most:
+            most, key = left, cap.key
     return most, key
 
 
 def _too_few(model: str, gpu: str, layout: Layout, limits: Limits, key: str) -> RefusedCandidate:
     cap = next(item for item in limits.caps if item.key == key)
     spare = limits.spare(gpu, layout.gpus)
-    need = limits.used(cap, [Holding(gpu=gpu, replica_gpus=layout.gpus, replicas=1 + spare)])
-    told = "one replica" if not spare else f"one replica with {spare} to spare"
-    told = f"{told} takes {layout.gpus * (1 + spare)} GPUs"
+    terms = limits.of(gpu).spot
+    replicas = 1 + spare if terms is None else terms.replicas_for(1 + spare, layout.gpus)
+    need = limits.used(cap, [Holding(gpu=gpu, replica_gpus=layout.gpus, replicas=replicas)])
+    told = "one replica" if replicas == 1 else f"one replica with {replicas - 1} to spare"
+    told = f"{told} takes {layout.gpus * replicas} GPUs"
     if cap.kind != "stock":
         told = f"{told}, {need:.4g} {cap.unit}"
     refusal = Refusal(

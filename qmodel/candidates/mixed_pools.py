@@ -193,7 +193,7 @@ def _most(item: Candidate, budget_usd_per_hour: float) -> int:
 
 def _counts(item: Candidate, most: int) -> tuple[IntArray, bool]:
     """Counts to look at, and whether they are all that matter."""
-    if item.router == "random":
+    if item.adds_up:
         return np.array([1]), True
     if most <= _ALL_COUNTS:
         return np.arange(1, most + 1), True

@@ -84,5 +84,5 @@ def cheapest_alone_usd(pools: Sequence[OpenPool], name: str) -> float:
     able = [(item.candidate, item.least(name)) for item in pools if item.least(name)]
     unlimited = [item for item in pools if item.is_api and not any(item.takes.values())]
     costs = [item.flow_usd_per_hour[name] for item in unlimited if name in item.takes]
-    costs += [candidate.most_usd_per_hour * (count + candidate.spare) for candidate, count in able]
+    costs += [candidate.most_usd_per_hour * candidate.pool_replicas(count) for candidate, count in able]
     return min(costs, default=np.inf)

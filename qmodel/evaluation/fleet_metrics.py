@@ -126,10 +126,10 @@ def pool_cases(instance: Instance, fleet: Fleet) -> dict[str, PoolCase | Measure
         if _is_refusal(found):
             problems.append(Problem(key=f"{key}.layout", what=found.reason, hint=found.change))
             continue
-        spare = instance.limits.spare(pool.gpu, pool.layout.gpus)
+        spare = instance.limits.lost(pool.gpu, pool.layout.gpus, pool.replicas)
         if spare >= pool.replicas:
-            what = f"none of its {pool.replicas} replicas is left when {spare} are lost, which policy asks for"
-            problems.append(Problem(key=f"{key}.replicas", what=what, hint=f"have at least {spare + 1}"))
+            what, least = _none_left(instance, pool, spare)
+            problems.append(Problem(key=f"{key}.replicas", what=what, hint=f"have at least {least}"))
             continue
         price = price_in_fleet(price_of(instance, pool), pool, fleet, instance.limits)
         if isinstance(found, MeasuredCapacity):
@@ -146,6 +146,14 @@ def pool_cases(instance: Instance, fleet: Fleet) -> dict[str, PoolCase | Measure
     if problems:
         raise ScenarioError(replace(problem, file="<fleet>") for problem in problems)
     return cases
+
+
+def _none_left(instance: Instance, pool: Pool, lost: int) -> tuple[str, int]:
+    """What is wrong with a pool of which nothing is left, and the least replicas of which one is."""
+    terms, kept = instance.limits.of(pool.gpu).spot, 1 + instance.limits.spare(pool.gpu, pool.layout.gpus)
+    asked = "which policy asks for" if terms is None else "as many spot GPUs are away at times"
+    what = f"none of its {pool.replicas} replicas is left when {lost} are lost, {asked}"
+    return what, kept if terms is None else terms.replicas_for(kept, pool.layout.gpus)
 
 
 def _illegal(instance: Instance, pool: Pool, engine: Engine) -> Refusal | None:

@@ -80,7 +80,7 @@ def _link(instance: Instance, stated: PoolLink, pool: Pool, sources: list[Pool])
 
 def _serving(instance: Instance, pool: Pool) -> int:
     """Replicas beside those that may be lost."""
-    return pool.replicas - instance.limits.spare(pool.gpu, pool.layout.gpus)
+    return pool.replicas - instance.limits.lost(pool.gpu, pool.layout.gpus, pool.replicas)
 
 
 def kv_token_bytes(instance: Instance, pool: Pool) -> float | None:

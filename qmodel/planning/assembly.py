@@ -165,7 +165,7 @@ def _settled(item: PlannedPool, others: Sequence[Holding], limits: Limits) -> Pl
     """The pool at the least count that meets every target, None where a few more replicas are not enough."""
     classes, count = _loaded(item), item.replicas
     if _meets(item.candidate, classes, count):
-        if item.candidate.router == "random":  # replicas carry in proportion to their count: merging frees none
+        if item.candidate.adds_up:  # replicas carry in proportion to their count: merging frees none
             return item
         return replace(item, replicas=_trimmed(item.candidate, classes, count))
     for size in range(count + 1, count + _MOST_REPAIRS + 1):

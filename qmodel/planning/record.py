@@ -88,7 +88,7 @@ def cases_from(inputs: Mapping[str, object], fleet: Fleet) -> dict[str, PoolCase
             api, capacity = Api.from_dict(_mapping(item["api"])), MeasuredCapacity(max_rate_rps={})
             cases[name] = ApiCase(pool=pool, capacity=capacity, price=_price_from(_mapping(item["price"])), api=api)
             continue
-        spare = limits.spare(pool.gpu, pool.layout.gpus)
+        spare = limits.lost(pool.gpu, pool.layout.gpus, pool.replicas)
         if "capacity" in item:
             capacity = MeasuredCapacity.from_dict(_mapping(item["capacity"]))
             cases[name] = MeasuredCase(pool=pool, capacity=capacity, price=price, spare=spare)

@@ -12,7 +12,7 @@ from qmodel.errors import Problem, ScenarioError
 from qmodel.files import join_key
 from qmodel.problem.gpu_power import power_of
 from qmodel.problem.instances import GpuOption, Instance
-from qmodel.types import Change, Fleet, Forbidden, GpuLimits, Limits, Pool, Quota
+from qmodel.types import Change, Fleet, Forbidden, GpuLimits, Limits, Pool, Quota, SpotTerms
 
 if TYPE_CHECKING:
     from qmodel.scenario import Scenario
@@ -51,6 +51,7 @@ def bind_limits(
             node_gpus=node_gpus,
             whole_nodes=spec.billing == "per_node",
             offers=option.offers,
+            spot=_spot(scenario, name, spec, node_gpus, problems, notes),
             provider=spec.provider or "",
             region=spec.region or "",
             kw_per_gpu=None if power is None else power.power_w / 1000.0,
@@ -118,6 +119,36 @@ def _cannot_stay(instance: Instance, pool: Pool) -> str | None:
     if pool.gpu not in instance.gpus:
         return f"'{pool.gpu}' is not in fleet.gpus"
     return None if pool.model in instance.models else "no class asks for its model"
+
+
+def _spot(
+    scenario: Scenario, name: str, spec: GpuSpec, node_gpus: int | None, problems: list[Problem], notes: list[str]
+) -> SpotTerms | None:
+    """The terms of spot GPUs as stated; a note where spot prices come without them."""
+    stated, key = spec.spot, f"fleet.gpus.{name}"
+    if stated is None:
+        term = (spec.price.term if spec.price is not None else None) or scenario.fleet.price_book.term
+        if spec.tiers is None and term == "spot":
+            notes.append(f"{name}: at a spot price, but taken as never taken away: state {key}.spot")
+        return None
+    measured = [item for item in scenario.profiles if item.max_rate_rps and item.gpu in (name, spec.gpu)]
+    if measured:
+        what = f"'{name}' has measured capacities, which say nothing of lost work"
+        problems.append(scenario.problem(f"{key}.spot", what, "profile step times instead, or leave spot out"))
+    instance_gpus = stated.instance_gpus or node_gpus or 1
+    terms = SpotTerms(
+        preemptions_per_hour=stated.preemptions_per_hour,
+        restart_s=stated.restart_s,
+        instance_gpus=instance_gpus,
+        share_of_time=stated.share_of_time,
+    )
+    notes.append(
+        f"{name}: spot instances of {instance_gpus} GPUs, lost {stated.preemptions_per_hour:g} times per hour and back"
+        f" after {stated.restart_s:g} s, are up {terms.availability(1):.2%} of the time; pools keep their targets with"
+        f" the replicas that are up {stated.share_of_time:.2%} of it; requests begin anew when their replica is lost,"
+        " counted as longer steps"
+    )
+    return terms
 
 
 def _quotas(scenario: Scenario, problems: list[Problem]) -> tuple[Quota, ...]:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from qmodel.perf import MemoryPlan, memory, prompt_budget, step_law
 from qmodel.problem.aic_steps import aic_step_law
 from qmodel.problem.instances import GpuOption, Instance, Profile
+from qmodel.problem.lost_work import at_spot
 from qmodel.topology import link_costs
 from qmodel.types import Engine, Layout, Lengths, MeasuredCapacity, Model, Refusal, Replica, mix_lengths
 
@@ -52,7 +53,7 @@ def replica_of(
 
     A pair with profiles has only those: another layout is refused. Else memory and step
     law come from the catalog; the step law is taken around the mean prompt and context of
-    the model's classes.
+    the model's classes. On spot GPUs steps are longer by the work that is done twice.
 
     Args:
         instance: the bound problem.
@@ -62,6 +63,17 @@ def replica_of(
         engine: engine settings; None: those of the GPU option.
         precision: weight type; None: the checkpoint's own.
     """
+    found = _replica_of(instance, model, gpu, layout, engine, precision)
+    terms = instance.limits.of(gpu).spot
+    if terms is None or not isinstance(found, Replica):
+        return found
+    return at_spot(found, terms, reference_lengths(instance, model), layout)
+
+
+def _replica_of(
+    instance: Instance, model: str, gpu: str, layout: Layout, engine: Engine | None, precision: str | None
+) -> Replica | MeasuredCapacity | Refusal:
+    """The replica at its own step times, wherever its GPUs come from."""
     option = instance.gpus[gpu]
     profiles = instance.profiles.get((model, gpu))
     if profiles is not None:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from qmodel.scenario.api_section import ApiSpec
-from qmodel.scenario.price_section import PriceBook, PriceSpec, QuotaSpec, TierSpec, no_term_twice
+from qmodel.scenario.price_section import PriceBook, PriceSpec, QuotaSpec, SpotSpec, TierSpec, no_term_twice
 from qmodel.scenario.sections import (
     Complaint,
     Count,
@@ -145,6 +145,7 @@ class GpuSpec(Section):
         Annotated[tuple[TierSpec, ...], Field(min_length=1), BeforeValidator(as_tuple), AfterValidator(no_term_twice)]
         | None
     ) = Field(default=None, description="Instead of price: several prices; the cheapest GPUs are bought first.")
+    spot: SpotSpec | None = Field(default=None, description="They are taken away at times: how often, for how long.")
     engine: EngineSpec | None = Field(default=None, description="Engine settings on this GPU; they win over engine.")
 
     def complaints(self) -> Iterator[Complaint]:
@@ -153,6 +154,12 @@ class GpuSpec(Section):
                 "states price and tiers, which exclude each other",
                 hint="keep one of them; in a variant or override '~' removes what the file states",
                 about=("price", "tiers"),
+            )
+        if self.spot is not None and self.tiers is not None:
+            yield Complaint(
+                "states spot and tiers: GPUs that may be taken away cannot stand in for others",
+                hint="give spot GPUs an entry of their own, with gpu: <the same GPU>",
+                about=("spot", "tiers"),
             )
 
 

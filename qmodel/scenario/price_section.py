@@ -14,6 +14,7 @@ __all__ = [
     "PriceBook",
     "PriceSpec",
     "QuotaSpec",
+    "SpotSpec",
     "StatedPriceSpec",
     "Term",
     "TierSpec",
@@ -100,7 +101,7 @@ class TierSpec(PriceSpec):
             yield Complaint(
                 "spot GPUs may be taken away, so they cannot stand in for others",
                 ("term",),
-                "give them an entry of their own in fleet.gpus",
+                "give them an entry of their own in fleet.gpus, with spot: {preemptions_per_hour: ..., restart_s: ...}",
             )
 
 
@@ -134,6 +135,23 @@ class PriceBook(Section):
     )
     choose: Literal["median", "min", "max"] = Field(
         default="median", description="Which of the prices found is used: median, min or max."
+    )
+
+
+class SpotSpec(Section):
+    """How often spot GPUs are taken away, and what a pool must bear."""
+
+    preemptions_per_hour: Annotated[float, Field(ge=0, le=3600)] = Field(
+        description="How often one instance is taken away while it serves, per hour."
+    )
+    restart_s: Annotated[float, Field(gt=0, le=1e6)] = Field(
+        description="Seconds from then until what it held serves again elsewhere: a new instance, boot, weights."
+    )
+    instance_gpus: Annotated[int, Field(ge=1, le=4096)] | None = Field(
+        default=None, description="GPUs that are lost together; those of the node if left out."
+    )
+    share_of_time: Annotated[float, Field(ge=0.5, lt=1)] = Field(
+        default=0.99, description="Targets hold with the replicas that are up in this share of the time."
     )
 
 

@@ -40,6 +40,7 @@ from qmodel.types.limits import Forbidden, GpuLimits, Holding, Limits
 from qmodel.types.measured import MeasuredCapacity
 from qmodel.types.offers import MIXED, Offer, Purchase, PurchaseRow, bought, in_merit_order
 from qmodel.types.replica import Admission, Band, Preemption, Replica, Router, StepLaw
+from qmodel.types.spot import SpotTerms
 
 __all__ = [
     "replicas_by_kind",
@@ -108,6 +109,7 @@ __all__ = [
     "Slo",
     "SloRow",
     "Speculation",
+    "SpotTerms",
     "StepLaw",
     "Stream",
     "Topology",

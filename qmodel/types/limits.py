@@ -10,6 +10,7 @@ from qmodel.types.caps import Cap, Quota
 from qmodel.types.changes import Change
 from qmodel.types.layouts import Layout
 from qmodel.types.offers import Offer, Purchase, bought
+from qmodel.types.spot import SpotTerms
 
 __all__ = ["Forbidden", "GpuLimits", "Holding", "Limits"]
 
@@ -33,6 +34,7 @@ class GpuLimits:
         node_gpus: GPUs of one node; None: not known.
         whole_nodes: nodes are paid whole.
         offers: prices at which they can be had, in merit order; empty: not known here.
+        spot: they are taken away now and then; None: they stay.
         provider, region: who sells them and where; empty where that is not stated.
         kw_per_gpu: power that one GPU takes; None: not known.
     """
@@ -42,6 +44,7 @@ class GpuLimits:
     node_gpus: int | None = None
     whole_nodes: bool = False
     offers: tuple[Offer, ...] = ()
+    spot: SpotTerms | None = None
     provider: str = ""
     region: str = ""
     kw_per_gpu: float | None = None
@@ -158,6 +161,18 @@ class Limits:
         node_gpus = self.of(gpu).node_gpus
         together = 0 if not self.survive_nodes else max((node_gpus or 1) // replica_gpus, 1)
         return max(self.spare_replicas, together)
+
+    def lost(self, gpu: str, replica_gpus: int, replicas: int) -> int:
+        """Replicas of a pool that predictions take as lost: those to spare, and what spot GPUs are away.
+
+        Args:
+            gpu: GPU type.
+            replica_gpus: GPUs of one replica.
+            replicas: of the whole pool.
+        """
+        terms = self.of(gpu).spot
+        away = 0 if terms is None else terms.lost(replicas, replica_gpus)
+        return away + self.spare(gpu, replica_gpus)
 
     @property
     def caps(self) -> tuple[Cap, ...]:
@@ -294,7 +309,13 @@ class Limits:
         assert isinstance(gpus, Mapping) and isinstance(forbidden, Sequence) and isinstance(quotas, Sequence)
         parts = {
             "gpus": {
-                name: GpuLimits(**{**item, "offers": tuple(Offer(**offer) for offer in item["offers"])})
+                name: GpuLimits(
+                    **{
+                        **item,
+                        "offers": tuple(Offer(**offer) for offer in item["offers"]),
+                        "spot": None if item["spot"] is None else SpotTerms(**item["spot"]),
+                    }
+                )
                 for name, item in gpus.items()
             },
             "quotas": tuple(Quota(**{**item, "gpus": tuple(item["gpus"])}) for item in quotas),

@@ -153,7 +153,7 @@ def test_a_scenario_is_frozen_and_travels_between_processes():
          "(got 'reserved_2y'); did you mean 'reserved_3y'?"),
         ({"fleet__gpus": {"h100-sxm": {"tiers": [{"term": "spot"}]}}},
          "fleet.gpus.h100-sxm.tiers[0].term: spot GPUs may be taken away, so they cannot stand in for others; "
-         "give them an entry of their own in fleet.gpus"),
+         "give them an entry of their own in fleet.gpus, with spot: {preemptions_per_hour: ..., restart_s: ...}"),
         ({"fleet__gpus": {"h100-sxm": {"tiers": [{"term": "on_demand", "max_count": 2}, {"term": "on_demand"}]}}},
          "fleet.gpus.h100-sxm.tiers: states the term on_demand twice; "
          "add up their max_count, or use another entry of fleet.gpus"),
