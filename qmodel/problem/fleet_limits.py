@@ -88,7 +88,7 @@ def with_running(instance: Instance, fleet: Fleet, scenario: Scenario) -> Instan
     _refuse_dear_stops(scenario, instance, change)
     notes = [
         f"running pool {pool.name} ({pool.model} on {pool.gpu}) cannot be kept: {why}"
-        for pool in fleet.pools.values()
+        for pool in fleet.gpu_pools
         if (why := _cannot_stay(instance, pool)) is not None
     ]
     if costs is None:

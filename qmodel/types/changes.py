@@ -173,9 +173,9 @@ class ChangeRow:
 
 
 def replicas_by_kind(fleet: Fleet) -> dict[PoolKey, int]:
-    """Replicas of a fleet by what they are."""
+    """Replicas of a fleet by what they are; an API has none."""
     counts: dict[PoolKey, int] = {}
-    for pool in fleet.pools.values():
+    for pool in fleet.gpu_pools:
         key = PoolKey.of(pool.model, pool.gpu, pool.layout, pool.precision, pool.role)
         counts[key] = counts.get(key, 0) + pool.replicas
     return counts
