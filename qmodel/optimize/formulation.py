@@ -85,7 +85,6 @@ def master_program(
         label = f"{_pool_label(blend.candidate, blend.replicas)} {' '.join(blend.names)}"
         most = float(np.ceil((1.0 / blend.points.max(axis=0)).sum()))
         count = _add_pool(ledger, f"pool {label}", blend.candidate, blend.replicas, most)
-        ledger.one_pool(count, blend.candidate, blend.names)
         row = {count: -1.0}
         for point in blend.points.tolist():
             part = builder.variable(f"part {label}", cost=0.0, upper=most, integer=False)
@@ -215,7 +214,6 @@ def _add_column(ledger: Ledger, column: Column, shares: Mapping[str, float]) -> 
     label = f"pool {_pool_label(column.candidate, column.replicas)} {' '.join(sorted(shares))}"
     most = float(np.ceil(1.0 / min(shares.values())))
     position = _add_pool(ledger, label, column.candidate, column.replicas, most)
-    ledger.one_pool(position, column.candidate, shares)
     ledger.carries(position, position, shares)
 
 

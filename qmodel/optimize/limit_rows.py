@@ -5,7 +5,7 @@ Both the master and the relaxation write their variables into a :class:`Ledger`,
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import ceil
 
@@ -50,7 +50,6 @@ class Ledger:
     _uses: list[_Use] = field(default_factory=list)
     _covers: list[tuple[int, Mapping[str, float]]] = field(default_factory=list)
     _groups: dict[int, _Group] = field(default_factory=dict)
-    _wholes: dict[tuple[int, frozenset[str]], list[int]] = field(default_factory=dict)
 
     def pools(self, label: str, candidate: PoolKind, serving: int, *, most: float) -> int:
         """An integer variable that counts pools of ``serving`` replicas and their spare ones; its position."""
@@ -70,15 +69,6 @@ class Ledger:
         if candidate.spare or self.limits.max_pools is not None:
             self._groups[position] = _Group(label=label, candidate=candidate)
         return position
-
-    def one_pool(self, position: int, candidate: PoolKind, classes: Collection[str]) -> None:
-        """Where GPUs may be taken away, the pools of a candidate that serve the same classes are one.
-
-        A pool bears what may be lost of it; many small ones beside each other would each bear less than all of them
-        together lose.
-        """
-        if candidate.spot is not None:
-            self._wholes.setdefault((id(candidate), frozenset(classes)), []).append(position)
 
     def carries(self, pool: int, variable: int, shares: Mapping[str, float]) -> None:
         """One unit of a variable carries shares of the classes in the pool or replicas of another (or the same)."""
@@ -118,8 +108,6 @@ class Ledger:
             )
         for name in parts:
             self.builder.row(f"part {name}", covers[name], ">=", 0.0)
-        for number, counts in enumerate(self._wholes.values()):
-            self.builder.row(f"one pool {number}", dict.fromkeys(counts, 1.0), "<=", 1.0)
         for rows in opened:
             for name, row in rows:
                 self.builder.row(name, row, "<=", 0.0)

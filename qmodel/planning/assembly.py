@@ -71,9 +71,14 @@ def pools_of(
         others = [item.holding for part in (*parts[:place], *parts[place + 1 :]) for item in part]
         others += [item.holding for item in (*beside, *row.pools)]
         merged = _settled(_pool(instance, members, carried), others, limits)
-        if merged is not None:
+        if merged is not None and not _dearer(merged, parts[place]):
             parts[place] = [merged]
     return [item for part in parts for item in part]
+
+
+def _dearer(merged: PlannedPool, parts: Sequence[PlannedPool]) -> bool:
+    """Whether a pool on spot GPUs has more replicas for what may be away than its parts have together."""
+    return merged.candidate.spot is not None and merged.holding.replicas > sum(item.holding.replicas for item in parts)
 
 
 def _separate(

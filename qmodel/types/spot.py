@@ -50,7 +50,8 @@ class SpotTerms:
         """Replicas of a pool that a plan takes as lost.
 
         With I the instances (or replicas, if these are larger) and l the least number of which no more than l are away
-        in ``share_of_time`` of the time, binomial, the l fullest of them. Own construction.
+        in ``share_of_time`` of the time, binomial, the l fullest of them; and one of them at least, so that no pool
+        hangs on a single instance. Own construction.
 
         Example:
             >>> terms = SpotTerms(preemptions_per_hour=0.5, restart_s=360.0)
@@ -80,7 +81,7 @@ def _lost(terms: SpotTerms, replicas: int, replica_gpus: int) -> int:
         middle = (low + high) // 2
         enough = float(bdtr(middle, units, away)) >= terms.share_of_time
         low, high = (low, middle) if enough else (middle, high)
-    return min(high * together, replicas)
+    return min(max(high, 1) * together, replicas) if away > 0.0 else 0
 
 
 @lru_cache(maxsize=16384)
