@@ -270,10 +270,10 @@ def _slo_rows(
                 values = [value_of(predictions[level].paths[item.name, path.pools], slo, level) for level in _LEVELS]
                 rows.append(_slo_row(item.name, path.label, slo, values))
             if measured and len(paths) > 1:  # every path within the target is sufficient
-                met = all(row.met_at_p90 for row in rows[-len(paths) :])
-                stated = any(row.basis == "stated" for row in rows[-len(paths) :])
-                row = measured_row(item.name, "fleet", slo, met=met)
-                rows.append(replace(row, basis="stated") if stated else row)
+                each = rows[-len(paths) :]
+                whole = measured_row(item.name, "fleet", slo, met=all(row.met for row in each))
+                basis = "stated" if any(row.basis == "stated" for row in each) else whole.basis
+                rows.append(replace(whole, met_at_p90=all(row.met_at_p90 for row in each), basis=basis))
             elif len(paths) > 1:
                 values = [
                     _mixture(

@@ -276,3 +276,21 @@ def test_a_name_that_is_a_gpu_too_and_a_model_that_is_misspelt_are_told() -> Non
         "fleet.apis.h100-sxm: 'h100-sxm' is a GPU of the fleet too; give one another name",
         "fleet.apis.h100-sxm.models.their: no class asks for 'their'; did you mean 'theirs'?",
     ]
+
+
+def test_a_class_in_two_places_meets_its_target_where_both_do_each_at_its_own_confidence() -> None:
+    data = with_api(1, "random", dear=1.0)
+    for item in data["profiles"]:
+        item["band_p90"] = 0.6
+    data["fleet"]["gpus"]["small"]["max_count"] = 2
+    data["fleet"]["gpus"]["big"]["max_count"] = 0
+    plan = qm.plan(data)
+    rows = [row for row in plan.slo if row.path == "fleet"]
+    assert rows
+    for row in rows:
+        parts = [one for one in plan.slo if (one.cls, one.metric, one.stat) == (row.cls, row.metric, row.stat)]
+        parts.remove(row)
+        assert row.basis == "stated"
+        assert row.met == all(one.met for one in parts)
+        assert row.met_at_p90 == all(one.met_at_p90 for one in parts)
+    assert any(row.met and not row.met_at_p90 for row in rows)
