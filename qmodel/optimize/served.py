@@ -93,10 +93,10 @@ def most_served(
 
 
 def _served_program(program: Program, classes: int, budget_usd_per_hour: float | None) -> Program:
-    """The same with the shares that are served as last variables; its cover rows are the only ones of sense ``>=``."""
+    """The same with the shares that are served as last variables; only its cover rows ask for 1 and no less."""
     if budget_usd_per_hour is not None:
         program = program.below(budget_usd_per_hour)
-    covers = np.flatnonzero(np.array(program.senses) == ">=")
+    covers = np.flatnonzero((np.array(program.senses) == ">=") & (program.rhs == 1.0))
     shares = np.zeros((len(program.row_names), classes))
     shares[covers, np.arange(classes)] = -1.0
     rhs = program.rhs.copy()
