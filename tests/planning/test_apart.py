@@ -223,6 +223,14 @@ def test_classes_that_rows_are_not_predicted_for_stay_in_unified_pools() -> None
     assert found.notes == (told,) and not found.sets and not found.serves("c0")
 
 
+def test_separate_pools_for_the_most_requests_served_are_refused() -> None:
+    data = documents(True, 2) | {"objective": {"maximize": "served_rps"}}
+    (problem,) = qm.validate(data)
+    told = "not supported yet: separate prefill and decode pools where objective is served_rps"
+    assert (problem.key, problem.what, problem.hint) == ("layouts.disaggregate", told, "use auto or false")
+    assert qm.validate(data | {"layouts": {"disaggregate": "auto"}}) == []
+
+
 def test_pools_whose_link_is_not_known_are_not_tried_and_the_plan_says_so() -> None:
     data = apart(0)
     data["fleet"]["gpus"] = {"own": {"price": {"usd_per_gpu_hour": 3.0}}}
