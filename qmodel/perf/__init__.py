@@ -11,9 +11,18 @@ from qmodel.perf.memory_rules import MemoryRule, memory_rule
 from qmodel.perf.precision import quant_family
 from qmodel.perf.speculation import accepted_spread, prompt_budget, tokens_per_step
 from qmodel.perf.step_constants import StepConstants, resolve_constants
-from qmodel.perf.step_time import batch_knots, decode_step_s, prefill_s, step_components, step_law
+from qmodel.perf.step_time import (
+    LawPoint,
+    batch_knots,
+    decode_step_s,
+    prefill_s,
+    step_components,
+    step_law,
+    step_laws,
+)
 
 __all__ = [
+    "LawPoint",
     "LayoutSet",
     "MemoryPlan",
     "MemoryRule",
@@ -32,6 +41,7 @@ __all__ = [
     "resolve_constants",
     "step_components",
     "step_law",
+    "step_laws",
     "tokens_in_room",
     "tokens_per_step",
 ]

@@ -110,7 +110,9 @@ def precision_of(model: Model, gpu: Gpu, precision: str | None = None) -> Precis
     as_shipped = (precision or "auto").lower() in ("auto", _own_family(model))
     wide_attention = four_bit_moe or (as_shipped and model.attention_16_bit)
     wide_dense = int4_experts_only or (as_shipped and model.dense_16_bit)
-    ffn_flops = _peak(gpu, family, bf16_flops)
+    # MXFP4 weights meet 8-bit activations: the units run at the FP8 rate.
+    mixed = family == "fp4" and model.native_dtype.startswith("mxfp4")
+    ffn_flops = _peak(gpu, "fp8" if mixed else family, bf16_flops)
     return Precision(
         family=family,
         attention_bytes=BYTES_16_BIT if wide_attention else ffn_bytes,

@@ -57,6 +57,7 @@ class StepConstants:
         e_mf: grouped expert GEMM, fraction of the peak.
         m0: padding rows per active expert.
         eta: exponent on tokens in the law of distinct experts.
+        w_h: columns of an expert on a GPU at which its GEMM reaches half of its rate.
         c_l: us per layer and pass.
         c_m: us per mixture layer and pass, added to ``c_l``.
         c_pl: us per layer, added where a pass has prefill tokens.
@@ -81,6 +82,7 @@ class StepConstants:
     e_mf: float
     m0: float
     eta: float
+    w_h: float
     c_l: float
     c_m: float
     c_pl: float
@@ -131,7 +133,7 @@ def resolve_constants(
         >>> found = resolve_constants(catalog.model("qwen3-32b"), catalog.gpu("h100-sxm"), Engine(),
         ...                           constants=catalog.constants)
         >>> found.band.level, found.band.p90
-        ('exact override', 0.105)
+        ('exact override', 0.13)
 
     Reference: docs/theory/step-time.md, "Constants and bands".
     """
@@ -171,13 +173,13 @@ def resolve_constants(
 
 
 def layout_band(found: StepConstants, layout: Layout, nodes: int, constants: EngineConstants) -> Band:
-    """The band of a layout: no fitted row has attention ranks, pipeline stages, split contexts or several nodes.
+    """The band of a layout: next to no fitted row has attention ranks, stages, split contexts or several nodes.
 
     A calibration speaks for the layouts it was measured in; in others the band stays what it was without it.
-    Measured rows rank attention ranks against tensor parallelism no better than chance, real pipelines lose time to
-    bubbles that the model leaves out, and no collective across nodes was part of the fit.
+    Few measured rows have attention ranks, real pipelines lose time to idle stages that the model leaves out, and only
+    four published passes have collectives across nodes.
     """
-    if nodes == 1 and str(layout) in found.measured_layouts:
+    if nodes == 1 and found.measured_layouts and str(layout) in found.measured_layouts:
         return found.band
     band = found.elsewhere or found.band
     unseen = [

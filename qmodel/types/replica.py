@@ -47,9 +47,10 @@ class StepLaw:
         batch: knots, sequences decoding in the replica, ascending, shape (k,), k >= 2, first 0.
         base_s: step time at the knots without KV reads and prefill, s, shape (k,).
         gamma_s: s per KV token read in the step (summed over the sequences).
-        delta_s: s per prefill token in the step.
+        delta_s: s per prefill token in the step, at one operating point.
         band: relative error of the step times.
         provenance: where the numbers come from.
+        delta_by_batch_s: s per prefill token at each knot, shape (k,); None: ``delta_s`` at every batch.
     """
 
     batch: FloatArray
@@ -58,6 +59,7 @@ class StepLaw:
     delta_s: float
     band: Band = Band()
     provenance: str = "profile"
+    delta_by_batch_s: FloatArray | None = None
 
     @classmethod
     def linear(
@@ -139,9 +141,27 @@ class StepLaw:
             base = np.interp(b, self.batch, self.base_s) + slope * np.maximum(b - end, 0.0)
         return np.asarray(base + (self.gamma_s * kv_tokens_per_sequence) * b)
 
+    def prefill_token_s(self, batch: FloatArray | float) -> FloatArray:
+        """Time that one prefill token adds to a step in which ``batch`` sequences decode, s; broadcasts.
+
+        Example:
+            >>> float(StepLaw.linear(alpha_s=0.01, beta_s=1e-4, delta_s=2e-5).prefill_token_s(10.0))
+            2e-05
+        """
+        b = np.asarray(batch, dtype=float)
+        if self.delta_by_batch_s is None:
+            return np.full(b.shape, self.delta_s)
+        return np.asarray(np.interp(b, self.batch, self.delta_by_batch_s))
+
     def scaled(self, factor: float) -> StepLaw:
         """The same law with every step ``factor`` times as long."""
-        return replace(self, base_s=self.base_s * factor, gamma_s=self.gamma_s * factor, delta_s=self.delta_s * factor)
+        return replace(
+            self,
+            base_s=self.base_s * factor,
+            gamma_s=self.gamma_s * factor,
+            delta_s=self.delta_s * factor,
+            delta_by_batch_s=None if self.delta_by_batch_s is None else self.delta_by_batch_s * factor,
+        )
 
     def at(self, batch: float) -> tuple[float, float]:
         """Intercept alpha_s and slope beta_s of tau around ``batch``, without KV reads."""
@@ -157,6 +177,7 @@ class StepLaw:
             "base_s": self.base_s.tolist(),
             "gamma_s": self.gamma_s,
             "delta_s": self.delta_s,
+            **({} if self.delta_by_batch_s is None else {"delta_by_batch_s": self.delta_by_batch_s.tolist()}),
             "band": {name: getattr(self.band, name) for name in ("p50", "p90", "level", "confidence")},
             "provenance": self.provenance,
         }
@@ -173,6 +194,9 @@ class StepLaw:
             delta_s=float(str(data["delta_s"])),
             band=Band(**band),
             provenance=str(data["provenance"]),
+            delta_by_batch_s=(
+                np.asarray(data["delta_by_batch_s"], dtype=float) if "delta_by_batch_s" in data else None
+            ),
         )
 
 

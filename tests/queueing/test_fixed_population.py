@@ -280,3 +280,61 @@ def test_a_share_outside_zero_and_one_is_refused() -> None:
     batch = closed_batch(Replica(step=FREE), 3, Lengths.independent(Law.constant(5), Law.constant(5)))
     with pytest.raises(ValueError, match=r"p must lie strictly between 0 and 1, e.g. 0.95 \(got 95\)"):
         batch.completion_quantile_s(95)
+
+
+def test_a_scheduler_that_looks_rarely_adds_half_an_interval() -> None:
+    law = StepLaw.linear(alpha_s=0.01, beta_s=0.0)
+    often, rarely = (closed_loop(law, 8, 100, 1000, poll_steps=steps) for steps in (1.0, 31.0))
+    assert float(rarely.ttft_s - often.ttft_s) == pytest.approx(15 * 0.01, rel=1e-6)
+    assert float(rarely.tpot_s) == pytest.approx(float(often.tpot_s), rel=1e-6)
+
+
+def test_prompts_that_arrive_in_one_interval_are_prefilled_together() -> None:
+    law = StepLaw.linear(alpha_s=0.01, beta_s=0.0, delta_s=1e-5)
+    few, many = (closed_loop(law, users, 1000, 500, poll_steps=31.0) for users in (2, 64))
+    assert float(many.ttft_s - few.ttft_s) > 0.5 * (30 * 62 / 500) * 0.01
+
+
+def test_aligned_ranks_wait_for_each_other_up_to_the_limit() -> None:
+    law = StepLaw.linear(alpha_s=0.01, beta_s=0.0)
+    loops = [closed_loop(law, 8, 100, 8000, ranks=8, align_steps=limit) for limit in (0.0, 1.0, 60.0)]
+    waits = [float(loop.ttft_s - loops[0].ttft_s) / 0.01 for loop in loops]
+    # Arrivals are 1,000 steps apart: the limit is what ends the wait.
+    assert waits[1:] == pytest.approx([1.0, 60.0], rel=0.01)
+    frequent = closed_loop(law, 800, 100, 800, ranks=2, align_steps=60.0)
+    assert float(frequent.ttft_s - closed_loop(law, 800, 100, 800).ttft_s) == pytest.approx(0.5 * 0.01, rel=0.03)
+
+
+def test_a_single_rank_has_nobody_to_wait_for() -> None:
+    law = StepLaw.linear(alpha_s=0.01, beta_s=1e-5, delta_s=1e-5)
+    alone, plain = closed_loop(law, 8, 100, 100, ranks=1, align_steps=60.0), closed_loop(law, 8, 100, 100)
+    assert float(alone.ttft_s) == pytest.approx(float(plain.ttft_s))
+
+
+def test_aligned_ranks_share_the_fixed_cost_of_a_prompt() -> None:
+    def step(batch: FloatArray, context: FloatArray, prefill: FloatArray) -> FloatArray:
+        return 0.01 + np.where(prefill > 0, 0.02, 0.0) + 1e-6 * prefill
+
+    apart, aligned = (closed_loop(step, 64, 1000, 100, ranks=4, align_steps=limit) for limit in (0.0, 60.0))
+    assert float(aligned.tpot_s) < 0.6 * float(apart.tpot_s)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("poll_steps", 0.5, r"poll_steps must be finite and at least 1 steps \(got 0.5\)"),
+        ("ranks", 0, r"ranks must be finite and at least 1 ranks \(got 0\)"),
+        ("align_steps", -1.0, r"align_steps must be finite and at least 0 steps \(got -1.0\)"),
+    ],
+)
+def test_settings_of_the_scheduler_are_checked(name: str, value: float, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        closed_loop(StepLaw.linear(alpha_s=0.01, beta_s=0.0), 8, 100, 100, **{name: value})
+
+
+def test_prefill_is_charged_at_the_batch_of_the_loop() -> None:
+    by_batch = replace(StepLaw.linear(alpha_s=0.01, beta_s=1e-4, delta_s=1e-5), delta_by_batch_s=np.array([9e-5, 9e-5]))
+    plain = StepLaw.linear(alpha_s=0.01, beta_s=1e-4, delta_s=9e-5)
+    assert float(closed_loop(by_batch, 4, 1000, 100).ttft_s) == pytest.approx(
+        float(closed_loop(plain, 4, 1000, 100).ttft_s)
+    )

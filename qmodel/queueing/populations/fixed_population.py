@@ -14,7 +14,7 @@ from qmodel.types.replica import Admission, StepLaw
 __all__ = ["ClosedLoop", "StepTime", "closed_loop", "resident_cap"]
 
 StepTime = Callable[[FloatArray, FloatArray, FloatArray], npt.ArrayLike]
-_BISECTIONS = 48
+_BISECTIONS = 32
 _MOST_PREFILL_LOAD = 0.9  # beyond it the open-queue form of the prompt wait no longer describes a closed loop
 
 
@@ -94,6 +94,9 @@ def closed_loop(
     *,
     max_batched_tokens: npt.ArrayLike = 8192,
     front_end_s: npt.ArrayLike = 0.0,
+    poll_steps: npt.ArrayLike = 1.0,
+    ranks: npt.ArrayLike = 1.0,
+    align_steps: npt.ArrayLike = 0.0,
 ) -> ClosedLoop:
     """What a benchmark at fixed concurrency measures: users that send the next request on the last token.
 
@@ -108,6 +111,10 @@ def closed_loop(
             benchmark of ten requests per user submitted at once); broadcasts.
         max_batched_tokens: token budget of one step; broadcasts.
         front_end_s: time outside the engine before the first token, s; broadcasts.
+        poll_steps: steps between two looks of the scheduler at new requests; broadcasts.
+        ranks: attention ranks that align their prompts; broadcasts.
+        align_steps: most steps for which a prompt waits until the other ranks have one too, 0: it never waits;
+            broadcasts.
 
     Returns:
         :class:`ClosedLoop` in the common shape.
@@ -133,12 +140,26 @@ def closed_loop(
         raise ValueError(f"burst_share must be between 0 and 1 (got {burst_share!r})")
     if not np.all(np.isfinite(front) & (front >= 0.0)):
         raise ValueError(f"front_end_s must be finite and at least 0 s (got {front_end_s!r})")
-    population, prompt, output, limit, share, budget, front = np.broadcast_arrays(
-        population, prompt, output, limit, share, budget, front
+    poll = _positive("poll_steps", poll_steps, "steps", least=1.0)
+    group = _positive("ranks", ranks, "ranks", least=1.0)
+    align = np.asarray(align_steps, dtype=float)
+    if not np.all(np.isfinite(align) & (align >= 0.0)):
+        raise ValueError(f"align_steps must be finite and at least 0 steps (got {align_steps!r})")
+    population, prompt, output, limit, share, budget, front, poll, group, align = np.broadcast_arrays(
+        population, prompt, output, limit, share, budget, front, poll, group, align
     )
     resident = np.minimum(population, limit)
     cycle = _Cycle(
-        step=_step_time(step), resident=resident, prompt=prompt, output=output, budget=budget, burst=share, front=front
+        step=_step_time(step),
+        resident=resident,
+        prompt=prompt,
+        output=output,
+        budget=budget,
+        burst=share,
+        front=front,
+        poll=poll,
+        ranks=group,
+        align=align,
     )
 
     low, high = np.zeros_like(resident), resident.copy()
@@ -172,15 +193,20 @@ class _Cycle:
     budget: FloatArray
     burst: FloatArray
     front: FloatArray
+    poll: FloatArray
+    ranks: FloatArray
+    align: FloatArray
 
     def times(self, batch: FloatArray) -> tuple[FloatArray, FloatArray]:
         """TTFT without the wait for memory, and TPOT."""
         context = self.prompt + self.output / 2.0
-        chunk = np.minimum(self.prompt, self.budget)
+        # Ranks that align their prompts share a pass; its cost is split among them.
+        aligned = np.where(self.align > 0.0, self.ranks, 1.0)
+        chunk = np.minimum(self.prompt, self.budget) * aligned
         chunks = self.prompt / chunk
         decode_s = np.asarray(self.step(batch, context, np.zeros_like(chunk)), dtype=float)
         prompt_s = (np.asarray(self.step(batch, context, chunk), dtype=float) - decode_s) * chunks
-        alone_s = np.asarray(self.step(np.zeros_like(batch), context, chunk), dtype=float) * chunks
+        alone_s = np.asarray(self.step(np.zeros_like(batch), context, chunk), dtype=float) * chunks * aligned
         others = np.maximum(batch - 1.0, 0.0)
         tpot_s = decode_s + others * prompt_s / self.output
 
@@ -189,18 +215,32 @@ class _Cycle:
         together_s = alone_s + others * prompt_s / 2.0  # half of the other prompts are ahead in a common start
         company = np.clip(self.resident - 1.0, 0.0, 1.0)  # a sequence alone never lands in the middle of a step
         spread_s = np.minimum(alone_s + company * open_wait_s, together_s + decode_s)
+        spread_s = spread_s + self._held_back_s(batch, decode_s, prompt_s)
         ttft_s = (1.0 - self.burst) * spread_s + self.burst * np.maximum(spread_s, together_s)
         # Work is conserved: in one cycle of a request every other resident is prefilled once.
         least_cycle_s = alone_s + (self.resident - 1.0) * prompt_s + (self.output - 1.0) * decode_s
         tpot_s = np.maximum(tpot_s, (least_cycle_s - ttft_s) / (self.output - 1.0))
         return ttft_s + self.front, tpot_s
 
+    def _held_back_s(self, batch: FloatArray, decode_s: FloatArray, prompt_s: FloatArray) -> FloatArray:
+        """Mean wait for the scheduler to look at the queue, and for prompts on the other attention ranks.
+
+        A request comes in the middle of a polling interval, and all that came in it are prefilled together. Of a round
+        of one prompt per rank, the first waits for all others and the last for none.
+        """
+        arrivals = batch / self.output  # per step
+        polled_s = (self.poll - 1.0) * (decode_s / 2.0 + arrivals * prompt_s)
+        round_steps = (self.ranks - 1.0) / (2.0 * np.maximum(arrivals, 1e-12))
+        limit = np.maximum(self.align, 1e-12)
+        aligned_s = self.align * -np.expm1(-round_steps / limit) * decode_s
+        return np.asarray(polled_s + aligned_s)
+
 
 def _step_time(step: StepLaw | StepTime) -> StepTime:
     if not isinstance(step, StepLaw):
         return step
     law = step
-    return lambda batch, context, prefill: law.tau_s(batch, context) + law.delta_s * prefill
+    return lambda batch, context, prefill: law.tau_s(batch, context) + law.prefill_token_s(batch) * prefill
 
 
 def _positive(name: str, given: npt.ArrayLike, unit: str, least: float = 0.0, finite: bool = True) -> FloatArray:

@@ -142,7 +142,8 @@ def decode_load(replica: Replica, legs: Sequence[Leg]) -> float:
 
 
 def _without_prefill(replica: Replica) -> Replica:
-    return replace(replica, step=replace(replica.step, delta_s=0.0), max_batched_tokens=_UNBOUNDED)
+    step = replace(replica.step, delta_s=0.0, delta_by_batch_s=None)
+    return replace(replica, step=step, max_batched_tokens=_UNBOUNDED)
 
 
 def _start(tau_s: float, idle: float, p_wait: float, wait_s: float, wait_scv: float) -> DelayNodes:
