@@ -202,6 +202,7 @@ def test_classes_that_think_may_have_their_answers_made_apart() -> None:
     assert roles == {"prefill": "prefill", "decode": "decode", "think": "decode", "answer": "answer"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("role", ["think", "answer"])
 def test_no_row_of_three_meets_what_its_thinking_or_answer_pool_misses_alone(role: str) -> None:
     """At loads beyond the frontier of one stage the row misses its targets, however large the others are."""

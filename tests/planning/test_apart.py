@@ -73,6 +73,7 @@ def test_plan_costs_no_more_than_brute_force_and_its_bound_is_below(seed: int, r
     assert unified.cost_usd_per_hour is None or plan.cost_usd_per_hour <= unified.cost_usd_per_hour * (1 + TIGHT)
 
 
+@pytest.mark.slow
 def test_two_classes_share_pools_of_each_stage_at_the_cost_that_brute_force_finds() -> None:
     data = apart(4, classes=2)
     best, plan = least_cost_apart(data), qm.plan(data)
@@ -83,6 +84,7 @@ def test_two_classes_share_pools_of_each_stage_at_the_cost_that_brute_force_find
     assert all(sum(row.share for row in plan.routing if row.cls == name) == pytest.approx(1.0) for name in ("c0", "c1"))
 
 
+@pytest.mark.slow
 def test_a_class_that_thinks_gets_an_answer_pool_where_that_is_cheapest() -> None:
     data = thinking(4)
     best = least_cost_apart(data, 2, ("prefill", "decode", "answer"))
@@ -94,6 +96,7 @@ def test_a_class_that_thinks_gets_an_answer_pool_where_that_is_cheapest() -> Non
     assert verify(plan).ok, verify(plan).first_failure
 
 
+@pytest.mark.slow
 def test_no_bound_is_above_a_fleet_with_an_answer_pool_that_the_search_does_not_find() -> None:
     data = thinking(1)
     best, plan = least_cost_apart(data, 2, ("prefill", "decode", "answer")), qm.plan(data)
