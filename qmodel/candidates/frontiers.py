@@ -195,7 +195,10 @@ def frontier_between(
     look, row = _look(one, classes, sizes), np.zeros(1, dtype=int)
     looks = np.minimum(low * (1.0 + _BESIDE), 0.5 * (low + high))
     found = np.maximum.accumulate(look(row, looks[None, :], np.ones(_targets(classes), dtype=bool))[0], axis=0)
-    slope = (found[-1] - found[0]) / (looks[-1] - looks[0])
+    spread, known = looks[-1] - looks[0], np.isfinite(found[0])
+    slope = np.zeros(found.shape[1])
+    if spread > 0.0:  # else the neighbours leave no room
+        slope[known] = (found[-1, known] - found[0, known]) / spread
     before = np.minimum(found[0] + slope * (surely - looks[0]), 0.0)
     behind = np.maximum(found[-1] + slope * (high - looks[-1]), 0.0)
     ends = Bracket(

@@ -83,7 +83,8 @@ def master_program(
         _add_column(ledger, column, column.shares)
     for blend in blends:
         label = f"{_pool_label(blend.candidate, blend.replicas)} {' '.join(blend.names)}"
-        most = float(np.ceil((1.0 / blend.points.max(axis=0)).sum()))
+        most_of_each = blend.points.max(axis=0)
+        most = float(np.ceil((1.0 / most_of_each[most_of_each > 0.0]).sum()))  # a class may be carried by no point
         count = _add_pool(ledger, f"pool {label}", blend.candidate, blend.replicas, most)
         row = {count: -1.0}
         for point in blend.points.tolist():

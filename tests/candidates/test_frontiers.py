@@ -18,6 +18,7 @@ from qmodel.candidates import (
     resource_shares,
     unit_loads,
 )
+from qmodel.candidates.frontiers import frontier_between
 from qmodel.problem import Instance, Price, bind
 from qmodel.queueing import pool
 from qmodel.types import Law, Layout, Lengths, Replica, RequestClass, Slo, StepLaw
@@ -63,6 +64,17 @@ def scenario(seed: int, router: str = "random", classes: int = 1) -> dict[str, A
 def bound(data: dict[str, Any]) -> tuple[Instance, tuple[Candidate, ...]]:
     instance = bind(qm.load_scenario(data))
     return instance, enumerate_candidates(instance).candidates
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("place", [0.5, 1.0, 2.0])
+def test_a_frontier_between_neighbours_that_leave_no_room_is_found_all_the_same(place: float) -> None:
+    instance = bind(qm.load_scenario(scenario(3)))
+    (item,), one = instance.classes.values(), enumerate_candidates(instance).of("m")[0]
+    alone = frontier([one], [item], np.array([2]))
+    edge = place * float(alone.high[0])
+    low, high = frontier_between(one, [item], 2, 0.5 * edge, edge, edge)
+    assert 0.0 < low <= high <= edge * 1.001
 
 
 @pytest.mark.parametrize("router", ["random", "jsq"])

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from scipy.optimize import Bounds, LinearConstraint, milp
 
+from qmodel.candidates import Blend
 from qmodel.errors import SolverUnavailableError
 from qmodel.optimize import SolverOptions, check_solver
 from qmodel.optimize.formulation import master_program
@@ -113,3 +114,13 @@ def test_a_program_without_integers_is_bounded_by_its_own_optimum() -> None:
     builder.row("cover", {flow: 1.0}, ">=", 0.5)
     solved = solve_integer(builder.build(), solver="highs", mip_gap=0.0, time_limit_s=5.0)
     assert (solved.objective, solved.bound) == (1.5, 1.5)
+
+
+def test_a_class_that_no_point_of_a_blend_carries_leaves_its_count_bounded() -> None:
+    pool, names = candidate(cost=1.0), ("a", "b", "c")
+    points = np.array([[0.5, 0.0, 0.0], [0.0, 0.25, 0.0]])
+    blend = Blend(candidate=pool, replicas=1, points=points, names=names)
+    alone = column(pool, 1, c=1.0)
+    program = master_program([alone], [request_class(name) for name in names], stock_of({}), [blend])
+    assert np.isfinite(program.upper).all()
+    assert solve_integer(program, solver="highs", mip_gap=0.0, time_limit_s=20.0).objective == pytest.approx(7.0)
