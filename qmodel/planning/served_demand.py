@@ -53,7 +53,7 @@ def most_served_plan(
     half = replace(options, time_limit_s=options.time_limit_s * _SHARE_OF_TIME)
     served = most_served(sets, {name: groups[name] for name in sets}, instance.limits, options=half)
     if not any(share > _LEAST_SHARE for share in served.shares.values()):
-        return plan_instance(instance, options=options, on_progress=on_progress, cancel=cancel)
+        return _none_served(plan_instance(instance, options=options, on_progress=on_progress, cancel=cancel))
     for step in _STEPS:
         shares = {name: _share(value, step) for name, value in served.shares.items()}
         left_s = max(options.time_limit_s - (time.monotonic() - started), _LEAST_TIME_S)
@@ -65,7 +65,25 @@ def most_served_plan(
         )
         if plan.fleet is not None or plan.termination == "cancelled":
             break
-    return plan if plan.fleet is None else _told(plan, instance, shares, served, options.mip_gap)
+    return _not_ruled_out(plan) if plan.fleet is None else _told(plan, instance, shares, served, options.mip_gap)
+
+
+def _none_served(plan: Plan) -> Plan:
+    """A plan for all of the demand, found not to exist, said to be about that: a part may take less."""
+    if plan.fleet is not None or plan.termination == "cancelled":
+        return plan
+    change = f"for all of the demand {plan.why.change}; less may do for a part" if plan.why.change else ""
+    text = f"within the limits no part of the demand is served; for all of it: {plan.why.text}"
+    return replace(plan, why=replace(plan.why, text=text, change=change))
+
+
+def _not_ruled_out(plan: Plan) -> Plan:
+    """A plan for a part of the demand, found not to exist: that says nothing of smaller parts."""
+    if plan.status != "infeasible":
+        return plan
+    open_ = "no fleet was found for what the limits may allow; smaller parts of the demand are not ruled out"
+    text = f"{open_}: {plan.why.text}"
+    return replace(plan, status="limit", termination="gap", why=replace(plan.why, text=text))
 
 
 def _share(value: float, step: float) -> float:

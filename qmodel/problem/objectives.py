@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from qmodel.errors import Problem
 from qmodel.problem.instances import Objective
 from qmodel.scenario.class_section import slo_from_key
-from qmodel.types import Limits
+from qmodel.types import GpuLimits, Limits
 
 if TYPE_CHECKING:
     from qmodel.scenario import Scenario
@@ -29,7 +29,7 @@ def bind_objective(scenario: Scenario, limits: Limits) -> tuple[Objective, tuple
         return Objective(), ()
     what = stated.maximize or key
     if not _bounded(limits):
-        hint = "add fleet.budget_usd_per_hour, fleet.power_kw, or max_count for every GPU type"
+        hint = "add fleet.budget_usd_per_hour, fleet.power_kw, or max_count for every GPU type (or for every tier of it)"
         return Objective(), (scenario.problem("objective", f"{what} needs a limit of the whole fleet", hint),)
     if key is None and scenario.layouts.disaggregate is True:
         told = f"not supported yet: separate prefill and decode pools where objective is {what}"
@@ -48,4 +48,10 @@ def _bounded(limits: Limits) -> bool:
     """Whether a fleet can only be so large."""
     if limits.budget_usd_per_hour is not None or limits.power_kw is not None:
         return True
-    return all(item.max_count is not None or item.max_nodes is not None for item in limits.gpus.values())
+    return all(map(_in_stock, limits.gpus.values()))
+
+
+def _in_stock(item: GpuLimits) -> bool:
+    """Whether so many GPUs of a type can be had and no more."""
+    offered = bool(item.offers) and all(offer.max_gpus is not None for offer in item.offers)
+    return item.max_count is not None or item.max_nodes is not None or offered

@@ -112,6 +112,27 @@ def test_where_nothing_can_be_served_the_reason_is_that_of_a_plan_for_all() -> N
     assert "tpot_mean_s" in plan.why.text
 
 
+def test_a_budget_below_the_smallest_fleet_does_not_say_that_all_of_the_demand_must_be_paid() -> None:
+    data = scarce(100)
+    data["fleet"]["budget_usd_per_hour"] = 0.01
+    plan = qm.plan({**data, **SERVED})
+    assert plan.status == "infeasible"
+    assert plan.why.text.startswith("within the limits no part of the demand is served; for all of it: ")
+    assert plan.why.change.endswith("less may do for a part")
+
+
+def test_price_tiers_that_end_are_a_limit_of_the_whole_fleet() -> None:
+    data = scarce(3)
+    (spec,) = data["fleet"]["gpus"].values()
+    del spec["max_count"]
+    price = spec.pop("price")["usd_per_gpu_hour"]
+    spec["tiers"] = [{"term": "reserved_1y", "usd_per_gpu_hour": price, "max_count": 3}]
+    assert qm.plan({**data, **SERVED}).served == qm.plan({**scarce(3), **SERVED}).served
+    spec["tiers"].append({"term": "on_demand", "usd_per_gpu_hour": 2.0 * price})
+    with pytest.raises(qm.ScenarioError, match="needs a limit of the whole fleet"):
+        qm.load_scenario({**data, **SERVED})
+
+
 def latency(data: dict[str, Any], key: str = "ttft_p95_s") -> dict[str, Any]:
     return {**data, "objective": {"minimize": key, "class": "class-m"}}
 
