@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 __all__ = ["compare_command"]
 
+_POINTS = 8  # of a front
+
 
 @guarded(outcome="Nothing was compared.")
 def compare_command(
@@ -47,7 +49,9 @@ def compare_command(
             metavar="CLASS.TARGET", help="Columns along the front of cost against this target, such as chat.ttft_p95_s."
         ),
     ] = None,
-    points: Annotated[int, typer.Option(metavar="N", min=2, max=100, help="Most columns of the front.")] = 8,
+    points: Annotated[
+        int | None, typer.Option(metavar="N", min=2, max=100, help="Most columns of the front, 8 if left out.")
+    ] = None,
     set_: options.Set = None,
     catalog: options.CatalogFiles = None,
     out: Annotated[
@@ -72,10 +76,13 @@ def compare_command(
     check_target(out, None, format_, ("metrics",))
     choice = solver_options(solver, mip_gap, time_limit)
     selection = Selection(apply=tuple(apply or ()), variants=variants, comparison=comparison)
+    if pareto is None and points is not None:
+        what = "--points is how many columns a front has; add --pareto CLASS.TARGET"
+        raise ScenarioError([Problem(what=what, file="<command line>")])
     if pareto is not None:
-        front = _front(files, selection, pareto, points, set_, catalog, choice)
+        front = _front(files, selection, pareto, points or _POINTS, set_, catalog, choice)
         _deliver(qmodel.compare(front), format_, out)
-        return DONE if all(plan.fleet is not None for plan in front.values()) else INFEASIBLE
+        return next((code for plan in front.values() if (code := plan_code(plan, require_slo)) != DONE), DONE)
     columns = _columns(files, selection, set_, catalog)
     plans = {}
     for column in columns:
@@ -113,9 +120,14 @@ def _front(
     if cls not in scenario.classes:
         hint = f"write <class>.<target>, the class one of {', '.join(scenario.classes)}"
         raise ScenarioError([Problem(what=f"--pareto {pareto}: no class '{cls}'", file=str(files[0]), hint=hint)])
+    if not target:
+        what = f"--pareto {pareto}: says no target of class '{cls}'"
+        raise ScenarioError([Problem(what=what, file="<command line>", hint=f"write {cls}.ttft_p95_s, for example")])
     try:
         with progress_line(f"planning the front of {pareto}") as report:
             return qmodel.pareto(scenario, cls, target, points=points, solver=solver, on_progress=report)
+    except ScenarioError:
+        raise
     except ValueError as error:
         raise ScenarioError([Problem(what=f"--pareto: {error}", file="<command line>")]) from error
 

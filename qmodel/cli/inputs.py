@@ -25,7 +25,11 @@ def open_scenario(
         ScenarioError: with every problem of the file and of the overrides.
     """
     import qmodel
+    from qmodel.planning import is_saved_plan
 
+    if is_saved_plan(path):
+        hint = f"give the scenario file; 'qmodel explain {path}' shows the plan"
+        raise ScenarioError([Problem(what="is a saved plan, not a scenario", file=str(path), hint=hint)])
     return qmodel.load_scenario(path, apply=tuple(apply or ()), set=overrides(settings), catalog=tuple(catalog or ()))
 
 

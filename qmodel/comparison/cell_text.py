@@ -10,7 +10,7 @@ from qmodel.report import decimal_text, money_text, percent_text, plain, seconds
 __all__ = ["TABLES", "delta_text", "input_text", "is_numeric", "metric_name", "rows_of", "value_text"]
 
 TABLES = {
-    "Result": ("status", "cost", "gpus"),
+    "Result": ("status", "served", "cost", "gpus"),
     "Predictions": ("predicted",),
     "Slack to the targets": ("slack",),
     "Pools and what binds": ("binding",),
@@ -42,6 +42,8 @@ def metric_name(row: MetricRow) -> str:
         return f"{row.name}, GPUs"
     if row.section == "predicted":
         return row.name.removesuffix("_s")
+    if row.section == "served":
+        return f"{row.name.removesuffix('_rps')}, requests/s"
     return NAMES.get(row.name, row.name)
 
 
@@ -77,6 +79,8 @@ def delta_text(row: MetricRow, index: int) -> str:
             size = f"{abs(delta):,.0f}"
         case "slack":
             return f"{sign}{abs(delta):.1f}"
+        case "served":
+            size = decimal_text(abs(delta))
         case _:
             size = money_text(abs(delta))
     return f"{sign}{size}" if change is None else f"{sign}{size}, {sign}{percent_text(abs(change))} %"

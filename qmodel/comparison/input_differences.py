@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from qmodel.planning.latency_search import NO_TARGET_S
 from qmodel.planning.plans import Plan
 from qmodel.scenario import diff_scenarios
 
@@ -25,8 +26,13 @@ def differing_inputs(plans: Sequence[Plan]) -> dict[str, tuple[object, ...]]:
     rows: dict[str, list[object]] = {}
     for index, other in enumerate(others, start=1):
         for key, left, right in diff_scenarios(first, other):
-            rows.setdefault(key, [left] * len(plans))[index] = right
+            rows.setdefault(key, [_stated(key, left)] * len(plans))[index] = _stated(key, right)
     return {key: tuple(values) for key, values in rows.items()}
+
+
+def _stated(key: str, value: object) -> object:
+    """A value as people state it: the loosest target of a front is none."""
+    return None if ".slo." in key and value == NO_TARGET_S else value
 
 
 def _inputs(plan: Plan) -> dict[str, object]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from qmodel.planning.latency_search import NO_TARGET_S
 from qmodel.planning.plans import Plan
 from qmodel.report import gpus_by_type
 from qmodel.types import Layout, PoolRow, SloRow
@@ -12,10 +13,15 @@ Metrics = dict[tuple[str, str], float | str | None]
 
 
 def plan_metrics(plan: Plan) -> Metrics:
-    """Status, cost, GPUs by type, prediction and slack of each target, pools with what binds."""
+    """Status, cost, GPUs by type, prediction and slack of each target, pools with what binds.
+
+    What is served stands beside them where some may be dropped.
+    """
     metrics: Metrics = {("status", "status"): plan.status}
     if plan.fleet is None:
         metrics["status", "reason"] = plan.why.text
+    for item in plan.served:
+        metrics["served", f"{item.cls} served_rps"] = item.served_rps
     metrics["cost", "cost_usd_per_hour"] = plan.cost_usd_per_hour
     metrics["cost", "bound_usd_per_hour"] = plan.bound_usd_per_hour
     for gpu, count in gpus_by_type(plan.pools).items():
@@ -24,6 +30,8 @@ def plan_metrics(plan: Plan) -> Metrics:
     for name, row in worst.items():
         metrics["predicted", name] = row.predicted_s
     for name, row in worst.items():
+        if row.target_s == NO_TARGET_S:
+            continue
         metrics["slack", f"{name.removesuffix('_s')}_percent"] = _slack_percent(row)
     for pool in plan.pools:
         if pool.role == "api":

@@ -185,6 +185,9 @@ def pareto(
     loaded, found = _loaded(scenario), slo_from_key(target, 1.0)
     if cls not in loaded.classes:
         raise ValueError(f"cls must be one of {', '.join(loaded.classes)} (got {cls!r})")
+    if (other := loaded.objective.maximize or loaded.objective.target_key) is not None:
+        what = f"a front is of cost against a target, not of {other}"
+        raise ScenarioError([loaded.problem("objective", what, "leave it out: --set objective=~")])
 
     def plan_at(level_s: float) -> Plan:
         asked = loaded.with_(overrides={f"classes.{cls}.slo.{_quoted(target)}": level_s})

@@ -13,9 +13,9 @@ from qmodel.planning.progress import Cancel, OnProgress
 from qmodel.problem import Instance
 from qmodel.types import Slo
 
-__all__ = ["least_latency_plan", "reached", "with_target"]
+__all__ = ["NO_TARGET_S", "least_latency_plan", "reached", "with_target"]
 
-_NO_TARGET_S = 1e6  # asks for a prediction and nothing else
+NO_TARGET_S = 1e6  # asks for a prediction and nothing else
 _FIRST_STEP = 8.0  # how far below a value that is reached the search looks at first
 _MOST_DOUBTS = 4  # looks at levels below one that is neither reached nor ruled out
 _LEAST_S = 1e-6  # no target is lower
@@ -52,7 +52,7 @@ def least_latency_plan(
             cancel=cancel,
         )
 
-    best = look(min(stated, default=_NO_TARGET_S))
+    best = look(min(stated, default=NO_TARGET_S))
     if best.fleet is None:
         return best
     search = _Levels(reached_s=reached(best, name, target))

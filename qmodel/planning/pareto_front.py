@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import floor, log10
 
-from qmodel.planning.latency_search import reached
+from qmodel.planning.latency_search import NO_TARGET_S, reached
 from qmodel.planning.plans import Plan
 from qmodel.types import Slo
 
 __all__ = ["front_of"]
 
-_LOOSEST_S = 1e6  # no target at all
+_DIGITS = 4  # of the levels that are asked for
 
 
 def front_of(
@@ -19,8 +20,8 @@ def front_of(
     """Plans that no other undercuts in cost and level at once, loosest level first, by a name that says the level.
 
     The first has no such target. Each next one is asked for a level that is ``closest`` times what the one before is
-    predicted to reach, so that no look is spent where the cost cannot change; a plan that costs no more than the
-    one before takes its place. The front ends where the limits allow no fleet.
+    predicted to reach, so that no look is spent where the cost cannot change; a plan that costs no more than those
+    before takes their place. The front ends where the limits allow no fleet.
 
     Args:
         plan_at: the plan for a level of the target, s.
@@ -30,19 +31,24 @@ def front_of(
         closest: in (0, 1).
     """
     found: list[tuple[float, Plan]] = []
-    level_s = _LOOSEST_S
+    level_s = NO_TARGET_S
     while len(found) < points:
         plan = plan_at(level_s)
         if plan.fleet is None:
             if not found:
-                found.append((level_s, plan))
+                return {"no target": plan}
             break
         value_s = min(reached(plan, name, target), level_s)
-        if found and _cost(plan) <= _cost(found[-1][1]):
+        while found and _cost(plan) <= _cost(found[-1][1]):
             found.pop()
         found.append((value_s, plan))
-        level_s = value_s * closest
+        level_s = _rounded_down(value_s * closest)
     return {f"{target.key.removesuffix('_s')} {value_s:.4g} s": plan for value_s, plan in found}
+
+
+def _rounded_down(level_s: float) -> float:
+    scale = 10.0 ** (_DIGITS - 1 - floor(log10(level_s)))
+    return floor(level_s * scale + 1e-6) / scale
 
 
 def _cost(plan: Plan) -> float:

@@ -29,7 +29,7 @@ def bind_objective(scenario: Scenario, limits: Limits) -> tuple[Objective, tuple
         return Objective(), ()
     what = stated.maximize or key
     if not _bounded(limits):
-        hint = "add fleet.budget_usd_per_hour, fleet.power_kw, or max_count for every GPU type (or for every tier of it)"
+        hint = "add fleet.budget_usd_per_hour, fleet.power_kw, or max_count for every GPU type or all its tiers"
         return Objective(), (scenario.problem("objective", f"{what} needs a limit of the whole fleet", hint),)
     if key is None and scenario.layouts.disaggregate is True:
         told = f"not supported yet: separate prefill and decode pools where objective is {what}"

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from qmodel.report import json_text
 from tests.cli.conftest import Command
+from tests.report.sample_results import a_plan
 
 GOOD = """\
 qmodel: 1
@@ -275,3 +277,32 @@ def test_a_closed_stream_loses_its_words_and_nothing_else(tmp_path: Path, closed
     assert run.returncode == 0, run.stderr
     assert json.loads((tmp_path / "plan.json").read_text())["status"] == "optimal"
     assert "written to" not in run.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["--pareto", "chat"], "--pareto chat: says no target of class 'chat'; write chat.ttft_p95_s, for example"),
+        (
+            ["--pareto", "chat.ttft_p95_s", "--set", "objective={maximize: served_rps}"],
+            "<--set>: objective: a front is of cost",
+        ),
+        (["--points", "3"], "--points is how many columns a front has; add --pareto CLASS.TARGET"),
+    ],
+)
+def test_fronts_that_make_no_sense_are_refused(qm: Command, tmp_path: Path, words: list[str], text: str) -> None:
+    path = tmp_path / "x.yaml"
+    path.write_text(GOOD.replace("2.9}}", "2.9}, max_count: 8}"))
+    found = qm("compare", path, *words)
+    assert (found.code, found.out) == (2, "")
+    assert text in found.err
+
+
+@pytest.mark.parametrize("words", [["plan"], ["evaluate"], ["compare", "--pareto", "chat.ttft_p95_s"]])
+def test_a_saved_plan_is_no_scenario_and_is_told_so(qm: Command, tmp_path: Path, words: list[str]) -> None:
+    path = tmp_path / "plan.json"
+    path.write_text(json_text(a_plan().to_dict()))
+    verb, *more = words
+    found = qm(verb, path, *more, *(["--fleet", path] if verb == "evaluate" else []))
+    assert found.code == 2
+    assert f"{path}: is a saved plan, not a scenario; give the scenario file" in found.err

@@ -12,7 +12,8 @@ import pytest
 
 from qmodel.comparison import Comparison, compare, comparison_page
 from qmodel.errors import ScenarioError
-from qmodel.planning.plans import Plan
+from qmodel.planning.latency_search import NO_TARGET_S
+from qmodel.planning.plans import Plan, ServedRow
 from qmodel.report import csv_text, json_text, render_text
 from tests.report.sample_results import POOL, TPOT, TTFT, a_plan, no_plan
 
@@ -170,3 +171,19 @@ def test_the_page_is_self_contained_and_escapes_what_comes_from_files(tmp_path: 
 def test_a_page_that_cannot_be_written_is_an_error_with_its_path(tmp_path: Path) -> None:
     with pytest.raises(ScenarioError, match=r"nowhere/x\.html"):
         three().to_html(tmp_path / "nowhere" / "x.html")
+
+
+def test_what_is_served_stands_beside_what_it_costs() -> None:
+    served = (ServedRow(cls="chat", priority=0, rate_rps=12.0, served_rps=9.0, dropped_share=0.25),)
+    text = render_text(comparison_page(compare({"base": a_plan(), "part": a_plan(served=served)})), width=None)
+    assert re.search(r"chat served, requests/s +- +9\.00", text)
+
+
+def test_the_loosest_target_of_a_front_is_shown_as_none() -> None:
+    loose = {"qmodel": 1, "classes": {"chat": {"slo": {"tpot_mean_s": NO_TARGET_S}}}}
+    tight = {"qmodel": 1, "classes": {"chat": {"slo": {"tpot_mean_s": 0.04}}}}
+    first = a_plan(scenario=loose, slo=(TTFT, replace(TPOT, target_s=NO_TARGET_S)))
+    found = compare({"first": first, "second": a_plan(scenario=tight)})
+    assert [row.values for row in found.inputs] == [(None, 0.04)]
+    slack = {row.name: row.values for row in found.metrics if row.section == "slack"}
+    assert slack["chat tpot_mean_percent"][0] is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,9 @@ import pytest
 import qmodel as qm
 from qmodel.candidates import enumerate_candidates, feasible_at
 from qmodel.planning.latency_search import _Levels
+from qmodel.planning.pareto_front import front_of
 from qmodel.problem import bind
+from qmodel.types import Slo
 from tests.planning.limited_fleets import two_models
 
 SERVED = {"objective": {"maximize": "served_rps"}}
@@ -232,6 +235,32 @@ def test_a_front_ends_where_the_limits_end() -> None:
 def test_a_front_of_nothing_is_refused(arguments: dict[str, Any], text: str) -> None:
     with pytest.raises(ValueError, match=text.replace("(", r"\(").replace(")", r"\)")):
         qm.pareto(two_models(1, "jsq"), **arguments)
+
+
+def test_a_front_of_another_objective_than_cost_is_refused() -> None:
+    data = {**scarce(3), **SERVED}
+    with pytest.raises(qm.ScenarioError, match="objective: a front is of cost against a target, not of served_rps"):
+        qm.pareto(data, "class-m", "tpot_mean_s")
+    assert qm.pareto(qm.load_scenario(data, set={"objective": None}), "class-m", "tpot_mean_s", points=1)
+
+
+def test_no_plan_of_a_front_is_undercut_by_a_tighter_one() -> None:
+    front_plan = qm.plan(two_models(1, "jsq"))
+    costs = iter([30.0, 31.0, 29.9, 40.0])
+    reached_s = iter([0.8, 0.5, 0.3, 0.2])
+    asked = []
+
+    def plan_at(level_s: float) -> qm.Plan:
+        asked.append(level_s)
+        if len(asked) > 4:
+            return replace(front_plan, fleet=None)
+        target = next(row for row in front_plan.slo if (row.cls, row.metric) == ("class-m", "tpot"))
+        rows = (replace(target, target_s=level_s, predicted_s=next(reached_s)),)
+        return replace(front_plan, cost_usd_per_hour=next(costs), slo=rows)
+
+    front = front_of(plan_at, "class-m", Slo(metric="tpot", p=None, target_s=1.0), points=3, closest=0.7)
+    assert list(front) == ["tpot_mean 0.3 s", "tpot_mean 0.2 s"]
+    assert asked[1:] == [0.56, 0.35, 0.21, 0.14]
 
 
 @pytest.mark.parametrize(
