@@ -16,6 +16,7 @@ from qmodel.cli.options import OutputFormat
 from qmodel.cli.output import Answer, Rows, check_target, deliver
 from qmodel.cli.progress import progress_line
 from qmodel.cli.simulating import Requests, Seed, simulation_rows
+from qmodel.errors import Problem, ScenarioError
 
 if TYPE_CHECKING:
     from qmodel.planning import Plan, PlanCheck
@@ -55,6 +56,9 @@ def plan_command(
     import qmodel
 
     check_target(out, table, format_, (*PLAN_TABLES, *(CHECK_TABLES if check else ())))
+    if requests is not None and not check:
+        what = "--requests is how many requests a check simulates; add --check"
+        raise ScenarioError([Problem(what=what, file="<command line>")])
     choice = solver_options(solver, mip_gap, time_limit)
     loaded = open_scenario(scenario, apply=apply, settings=set_, catalog=catalog)
     plan = planned(loaded, choice, doing="planning", existing=existing)

@@ -133,6 +133,9 @@ def plan(
     instance = bind(loaded)
     if existing is not None:
         instance = with_running(instance, _fleet(existing), loaded)
+    elif loaded.policy.change is not None:
+        note = "policy.change counts nothing: no fleet is given that runs already (--existing)"
+        instance = replace(instance, assumptions=(*instance.assumptions, note))
     return plan_for_objective(instance, options=solver or SolverOptions(), on_progress=on_progress, cancel=cancel)
 
 

@@ -22,7 +22,7 @@ def explanation(plan: Plan) -> str:
 
 
 def _lines(plan: Plan) -> Iterator[str]:
-    yield f"{plan.title}: {plan.status}, {_STATUS[plan.status]}"
+    yield f"{plan.title}: {plan.status}, {_status_words(plan)}"
     if plan.fleet is None:
         yield from _without_fleet(plan)
         return
@@ -32,7 +32,10 @@ def _lines(plan: Plan) -> Iterator[str]:
         yield f"  {plan.objective.name}: {plan.objective.value:.4g} {plan.objective.unit} (bound {bound})"
     for item in plan.served:
         yield f"  {item.cls}: {item.served_rps:.4g} of {item.rate_rps:.4g} requests/s are served"
-    yield f"  cost {plan.cost_usd_per_hour:.2f} USD/h"
+    moved = f", {plan.change_usd_per_hour:.2f} of it for the change" if plan.change_usd_per_hour else ""
+    yield f"  cost {plan.cost_usd_per_hour:.2f} USD/h{moved}"
+    for change in plan.changes:
+        yield f"  {change.replica}: from {change.before} to {change.after} replicas, {change.usd:.2f} USD once"
     if plan.bound_usd_per_hour is not None and plan.gap is not None:
         yield f"  no fleet within the limits costs less than {plan.bound_usd_per_hour:.2f} USD/h (gap {plan.gap:.1%})"
     if plan.cost_at_p90_usd_per_hour is not None:
@@ -60,6 +63,14 @@ def _lines(plan: Plan) -> Iterator[str]:
         yield "assumptions"
         for text in plan.assumptions:
             yield f"  {text}"
+
+
+def _status_words(plan: Plan) -> str:
+    if plan.objective is None or plan.fleet is None:
+        return _STATUS[plan.status]
+    if not plan.objective.proven:
+        return "meets every target; that a fleet does better by the objective is not ruled out"
+    return f"{_STATUS[plan.status]}, of fleets that reach the objective"
 
 
 def _without_fleet(plan: Plan) -> Iterator[str]:

@@ -165,13 +165,16 @@ def _status_words(plan: Plan) -> str:
         gap = f" within {percent_text(plan.gap)} %" if plan.gap and percent_text(plan.gap) != "0.0" else ""
         found = "" if plan.objective is None else " of fleets that reach the objective"
         return f"optimal: meets every target at the least cost{found}{gap}"
+    stopped = STOPPED_BY.get(plan.termination, plan.termination)
+    if plan.objective is not None and not plan.objective.proven:
+        why = "" if plan.termination in ("proven", "gap") else f" ({stopped})"
+        return f"{plan.status}: meets every target; that a fleet does better by the objective is not ruled out{why}"
     if plan.bound_usd_per_hour is None:
         return f"{plan.status}: meets every target; no lower bound is known, so a cheaper fleet is not ruled out"
     if plan.termination in ("proven", "gap"):
         return (
             f"{plan.status}: meets every target; the cheapest fleet considered, but the bound leaves the gap below open"
         )
-    stopped = STOPPED_BY.get(plan.termination, plan.termination)
     return f"{plan.status}: meets every target; a cheaper fleet is not ruled out ({stopped})"
 
 

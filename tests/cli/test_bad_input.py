@@ -298,6 +298,13 @@ def test_fronts_that_make_no_sense_are_refused(qm: Command, tmp_path: Path, word
     assert text in found.err
 
 
+def test_requests_without_a_check_are_refused(qm: Command, tmp_path: Path) -> None:
+    (tmp_path / "x.yaml").write_text(GOOD)
+    found = qm("plan", tmp_path / "x.yaml", "--requests", "2000")
+    assert (found.code, found.out) == (2, "")
+    assert "--requests is how many requests a check simulates; add --check" in found.err
+
+
 @pytest.mark.parametrize("words", [["plan"], ["evaluate"], ["compare", "--pareto", "chat.ttft_p95_s"]])
 def test_a_saved_plan_is_no_scenario_and_is_told_so(qm: Command, tmp_path: Path, words: list[str]) -> None:
     path = tmp_path / "plan.json"

@@ -108,6 +108,24 @@ def test_without_costs_the_plan_is_the_same_and_the_changes_are_listed() -> None
     assert any("policy.change" in note for note in plan.assumptions)
 
 
+def test_costs_of_change_without_a_running_fleet_are_told_to_count_nothing() -> None:
+    data = two_models(1, "jsq")
+    change = {"start_usd_per_gpu": 100.0, "stop_usd_per_gpu": 0.0, "spread_h": 100.0}
+    plan = qm.plan({**data, "policy": {"change": change}})
+    assert plan.cost_usd_per_hour == qm.plan(data).cost_usd_per_hour
+    assert [note for note in plan.assumptions if note.startswith("policy.change counts nothing: no fleet is given")]
+
+
+def test_an_explanation_says_what_changes_and_what_that_costs() -> None:
+    data = two_models(1, "jsq")
+    change = {"start_usd_per_gpu": 100.0, "stop_usd_per_gpu": 0.0, "spread_h": 100.0}
+    plan = qm.plan({**data, "policy": {"change": change}}, existing=fleet_of(data, {("m", "big"): 1}))
+    text = plan.explain()
+    assert f"cost {plan.cost_usd_per_hour:.2f} USD/h, {plan.change_usd_per_hour:.2f} of it for the change" in text
+    for row in plan.changes:
+        assert f"  {row.replica}: from {row.before} to {row.after} replicas, {row.usd:.2f} USD once" in text
+
+
 def test_running_pools_that_cannot_stay_are_told_and_stopped() -> None:
     data = two_models(2, "random")
     data["policy"]["change"] = {"stop_usd_per_gpu": 3.0, "spread_h": 4.0}

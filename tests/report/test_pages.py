@@ -7,7 +7,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qmodel.planning.plans import Plan
+from qmodel.planning.plans import ObjectiveRow, Plan
 from qmodel.report import Column, Facts, Heading, TextTable, capacity_page, evaluation_page, plan_page, render_text
 from qmodel.types import RouteRow
 from tests.report.sample_results import (
@@ -134,6 +134,16 @@ def test_a_search_that_was_stopped_is_not_called_infeasible() -> None:
 def test_a_feasible_plan_does_not_claim_the_least_cost() -> None:
     text = text_of(a_plan(status="feasible", termination="time", gap=0.04))
     assert "feasible: meets every target; a cheaper fleet is not ruled out (the time limit ended the search)" in text
+
+
+def test_a_plan_that_may_be_bettered_by_its_objective_does_not_speak_of_cost() -> None:
+    row = ObjectiveRow(name="ttft_p95_s of chat", unit="s", value=0.2, bound=0.1, proven=False)
+    plan = a_plan(status="feasible", termination="time", objective=row)
+    words = "meets every target; that a fleet does better by the objective is not ruled out"
+    assert f"feasible: {words} (the time limit ended the search)" in text_of(plan)
+    assert f"feasible, {words}\n" in plan.explain()
+    reached = a_plan(objective=replace(row, bound=0.2, proven=True))
+    assert "within the gap asked for, of fleets that reach the objective\n" in reached.explain()
 
 
 def test_a_plan_without_a_bound_says_so() -> None:
