@@ -21,7 +21,7 @@ from qmodel.evaluation import slo_ratios
 from qmodel.optimize.limit_diagnosis import Diagnosis, beyond, round_up, rounded, together
 from qmodel.optimize.solvers import SolverOptions
 from qmodel.queueing import pool
-from qmodel.types import FloatArray, Limits, RequestClass
+from qmodel.types import FloatArray, Limits, Refusal, RequestClass
 
 __all__ = ["Diagnosis", "diagnose"]
 
@@ -134,10 +134,14 @@ def _nothing_fits(model: str, refused: Sequence[RefusedCandidate], limits: Limit
         text=f"model '{model}' fits on no allowed layout ({len(ranked)} tried)",
         limit="layouts",
         best=nearest,
-        change=f"{_VERB.get(best.refusal.kind, 'allow')} {best.refusal.change}"
-        if best.refusal.change
-        else "allow a GPU type with more memory",
+        change=_way_out(best.refusal),
     )
+
+
+def _way_out(refusal: Refusal) -> str:
+    if refusal.change:
+        return f"{_VERB.get(refusal.kind, 'allow')} {refusal.change}"
+    return "allow a GPU type with more memory" if refusal.kind == "memory" else "allow other layouts"
 
 
 def _nearness(item: RefusedCandidate) -> tuple[int, int, int]:

@@ -72,6 +72,10 @@ def _heads(model: Model, layout: Layout) -> SplitProblem | None:
     degree = layout.tp * layout.cp
     if model.heads % degree == 0:
         return None
+    if layout.cp > 1 and model.heads % layout.tp == 0:
+        most = max(cp for cp in range(1, layout.cp) if model.heads % (layout.tp * cp) == 0)
+        reason = f"{model.heads} attention heads do not split over tp {layout.tp} x cp {layout.cp}"
+        return SplitProblem(kind="heads", reason=reason, change=f"cp {most}")
     reason = f"{model.heads} attention heads do not split over tp {degree}"
     return SplitProblem(kind="heads", reason=reason, change=_nearest_tp(model, layout))
 

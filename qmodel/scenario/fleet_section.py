@@ -198,10 +198,11 @@ class ForbiddenSpec(Section):
     pp: Degree | None = Field(default=None, description="Pipeline stages; any if left out.")
     ep: Degree | None = Field(default=None, description="Expert-parallel ranks; any if left out.")
     dp: Degree | None = Field(default=None, description="Attention data-parallel ranks; any if left out.")
+    cp: Degree | None = Field(default=None, description="Context-parallel ranks; any if left out.")
 
     def complaints(self) -> Iterator[Complaint]:
         if not self.model_dump(exclude_none=True):
-            yield Complaint("is empty: it would forbid every pool", hint="state model, gpu, tp, pp, ep or dp")
+            yield Complaint("is empty: it would forbid every pool", hint="state model, gpu, tp, pp, ep, dp or cp")
 
 
 class LayoutsSpec(Section):
@@ -221,7 +222,7 @@ class LayoutsSpec(Section):
         " of unified pools meets every target.",
     )
     forbid: Annotated[tuple[ForbiddenSpec, ...], BeforeValidator(as_tuple)] = Field(
-        default=(), description="Pools that no plan may have, each by any of model, gpu, tp, pp, ep, dp."
+        default=(), description="Pools that no plan may have, each by any of model, gpu, tp, pp, ep, dp, cp."
     )
 
 

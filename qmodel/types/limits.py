@@ -106,6 +106,7 @@ class Forbidden:
     pp: int | None = None
     ep: int | None = None
     dp: int | None = None
+    cp: int | None = None
 
     def bars(self, model: str, gpu: str, layout: Layout) -> bool:
         """Whether a pool is one of them.
@@ -114,7 +115,7 @@ class Forbidden:
             >>> Forbidden(gpu="l40s", tp=1).bars("m", "l40s", Layout(tp=1, pp=2))
             True
         """
-        found = {"model": model, "gpu": gpu, "tp": layout.tp, "pp": layout.pp, "ep": layout.ep, "dp": layout.dp}
+        found = {"model": model, "gpu": gpu, **asdict(layout)}
         return all(value is None or value == found[name] for name, value in asdict(self).items())
 
 
