@@ -16,7 +16,7 @@ from qmodel.types import FloatArray, Limits, RequestClass
 
 __all__ = ["Served", "most_served"]
 
-_KEPT = 1.0 - 1e-6  # of what is served of the more important classes, for rounding
+_KEPT = 1.0 - 1e-5  # of what is served of the more important classes: well beyond the tolerance of solvers, 1e-6
 _LEAST_TIME_S = 0.05
 _PROGRAM_GAP = 1e-6
 
@@ -75,9 +75,13 @@ def most_served(
         rates = np.array([item.rate_rps if item.priority == priority else 0.0 for item in everyone])
         above = _solved(_maximised(optimistic, rates), options, deadline)
         bounds[priority] = -above.bound
-        solved = _solved(_maximised(fleets, rates), options, deadline)
-        if solved.values is None:
-            return Served(shares={}, bounds_rps=bounds, in_time=solved.outcome != "time", words=solved.words)
+        found = _solved(_maximised(fleets, rates), options, deadline)
+        if found.values is None:
+            if solved is None:
+                return Served(shares={}, bounds_rps=bounds, in_time=found.outcome != "time", words=found.words)
+            in_time = False  # what is served of the more important classes stands
+            break
+        solved = found
         in_time = in_time and solved.outcome != "time"
         served = float(rates @ solved.values[-len(everyone) :])
         fleets, optimistic = (_kept(program, rates, served) for program in (fleets, optimistic))

@@ -53,7 +53,10 @@ def most_served_plan(
     half = replace(options, time_limit_s=options.time_limit_s * _SHARE_OF_TIME)
     served = most_served(sets, {name: groups[name] for name in sets}, instance.limits, options=half)
     if not any(share > _LEAST_SHARE for share in served.shares.values()):
-        return _none_served(plan_instance(instance, options=options, on_progress=on_progress, cancel=cancel))
+        plan = plan_instance(instance, options=options, on_progress=on_progress, cancel=cancel)
+        if plan.fleet is None:
+            return _none_served(plan, served)
+        return _told(plan, instance, dict.fromkeys(instance.classes, 1.0), served, options.mip_gap)
     for step in _STEPS:
         shares = {name: _share(value, step) for name, value in served.shares.items()}
         left_s = max(options.time_limit_s - (time.monotonic() - started), _LEAST_TIME_S)
@@ -68,10 +71,14 @@ def most_served_plan(
     return _not_ruled_out(plan) if plan.fleet is None else _told(plan, instance, shares, served, options.mip_gap)
 
 
-def _none_served(plan: Plan) -> Plan:
+def _none_served(plan: Plan, served: Served) -> Plan:
     """A plan for all of the demand, found not to exist, said to be about that: a part may take less."""
-    if plan.fleet is not None or plan.termination == "cancelled":
+    if plan.termination == "cancelled":
         return plan
+    if served.words:
+        text = f"what part of the demand can be served was not found ({served.words}); for all of it: {plan.why.text}"
+        termination = plan.termination if plan.status == "limit" else ("solver_error" if served.in_time else "time")
+        return replace(plan, status="limit", termination=termination, why=replace(plan.why, text=text))
     change = f"for all of the demand {plan.why.change}; less may do for a part" if plan.why.change else ""
     text = f"within the limits no part of the demand is served; for all of it: {plan.why.text}"
     return replace(plan, why=replace(plan.why, text=text, change=change))
@@ -125,7 +132,7 @@ def _told(plan: Plan, instance: Instance, shares: Mapping[str, float], served: S
     value = sum(row.served_rps for row in level)
     asked = sum(row.rate_rps for row in level)
     most = min(served.bounds_rps.get(priority, np.inf), asked)
-    proven = served.in_time and value >= most * (1.0 - max(mip_gap, 1.0 - _WHOLE))
+    proven = (served.in_time or not dropped) and value >= most * (1.0 - max(mip_gap, 1.0 - _WHOLE))
     name = "served_rps" if len({row.priority for row in rows}) == 1 else f"served_rps of priority {priority}"
     return replace(
         plan,

@@ -11,6 +11,8 @@ import pytest
 
 import qmodel as qm
 from qmodel.candidates import enumerate_candidates, feasible_at
+from qmodel.optimize import served as served_programs
+from qmodel.optimize.solvers import Solved
 from qmodel.planning.latency_search import _Levels
 from qmodel.planning.pareto_front import front_of
 from qmodel.problem import bind
@@ -122,6 +124,62 @@ def test_a_budget_below_the_smallest_fleet_does_not_say_that_all_of_the_demand_m
     assert plan.status == "infeasible"
     assert plan.why.text.startswith("within the limits no part of the demand is served; for all of it: ")
     assert plan.why.change.endswith("less may do for a part")
+
+
+def two_priorities() -> dict[str, Any]:
+    """Two classes of one model on measured GPUs, of which a few cheap ones carry all."""
+    lengths = {"chat": (800, 200, 6.0), "first": (300, 100, 2.0)}
+    return {
+        "qmodel": 1,
+        "classes": {
+            name: {
+                "model": "m",
+                "rate_rps": rate,
+                "prompt_tokens": {"mean": prompt, "cv": 1},
+                "output_tokens": {"mean": output, "cv": 1},
+                "slo": {"ttft_p95_s": 2.0},
+                "priority": int(name == "first"),
+            }
+            for name, (prompt, output, rate) in lengths.items()
+        },
+        "fleet": {"budget_usd_per_hour": 8.0, "gpus": {"a": {"price": {"usd_per_gpu_hour": 2.0}}}},
+        "profiles": [{"model": "m", "gpu": "a", "alpha_s": 0.02, "beta_s": 2e-4, "gamma_s": 5e-8, "delta_s": 1e-4}],
+    }
+
+
+def test_a_solver_that_fails_at_one_priority_loses_none_of_those_above(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = {**two_priorities(), **SERVED}
+    data["fleet"]["budget_usd_per_hour"] = 2.0
+    data["classes"]["chat"]["rate_rps"] = 60.0
+    solve, calls = served_programs.solve_integer, itertools.count()
+
+    def failing(*arguments: Any, **options: Any) -> Any:
+        found = solve(*arguments, **options)
+        return replace(found, values=None, outcome="error", words="Solve error") if next(calls) == 3 else found
+
+    monkeypatch.setattr(served_programs, "solve_integer", failing)  # bound, fleets, bound, fleets
+    plan = qm.plan(data)
+    assert {row.cls: row.dropped_share for row in plan.served}["first"] == 0.0
+    assert plan.status == "feasible"
+
+
+@pytest.mark.parametrize(("budget", "status"), [(8.0, "optimal"), (1.0, "limit")])
+def test_a_solver_that_fails_outright_is_not_taken_for_a_proof(
+    monkeypatch: pytest.MonkeyPatch, budget: float, status: str
+) -> None:
+    def nothing(*arguments: Any, **options: Any) -> Solved:
+        return Solved(values=None, objective=None, bound=-np.inf, outcome="error", words="Solve error")
+
+    monkeypatch.setattr(served_programs, "solve_integer", nothing)
+    data = {**two_priorities(), **SERVED}
+    data["fleet"]["budget_usd_per_hour"] = budget
+    plan = qm.plan(data)
+    assert plan.status == status
+    if plan.fleet is not None:
+        assert plan.objective is not None and plan.objective.proven
+        assert [row.dropped_share for row in plan.served] == [0.0, 0.0]
+    else:
+        assert plan.why.text.startswith("what part of the demand can be served was not found (Solve error)")
 
 
 def test_price_tiers_that_end_are_a_limit_of_the_whole_fleet() -> None:
