@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from qmodel.planning import Plan
     from qmodel.scenario import Scenario
 
-__all__ = ["open_scenario", "overrides", "planned", "solver_options"]
+__all__ = ["open_scenario", "overrides", "planned", "refuse_saved_plan", "solver_options"]
 
 
 def open_scenario(
@@ -25,12 +25,22 @@ def open_scenario(
         ScenarioError: with every problem of the file and of the overrides.
     """
     import qmodel
+
+    refuse_saved_plan(path)
+    return qmodel.load_scenario(path, apply=tuple(apply or ()), set=overrides(settings), catalog=tuple(catalog or ()))
+
+
+def refuse_saved_plan(path: Path) -> None:
+    """Stop where a saved plan is given for a scenario: its keys would all be unknown.
+
+    Raises:
+        ScenarioError: with what can be done.
+    """
     from qmodel.planning import is_saved_plan
 
     if is_saved_plan(path):
         hint = f"give the scenario file; 'qmodel explain {path}' shows the plan"
         raise ScenarioError([Problem(what="is a saved plan, not a scenario", file=str(path), hint=hint)])
-    return qmodel.load_scenario(path, apply=tuple(apply or ()), set=overrides(settings), catalog=tuple(catalog or ()))
 
 
 def planned(scenario: Scenario, solver: SolverOptions, *, doing: str, existing: Path | None = None) -> Plan:

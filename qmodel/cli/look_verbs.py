@@ -11,7 +11,7 @@ import typer
 from qmodel.cli import options
 from qmodel.cli.catalog_answers import entry_answer, kinds_answer, list_answer
 from qmodel.cli.failures import BAD_INPUT, DONE, guarded, problem_lines, say
-from qmodel.cli.inputs import overrides
+from qmodel.cli.inputs import overrides, refuse_saved_plan
 from qmodel.cli.memory_answers import memory_answer
 from qmodel.cli.options import OutputFormat
 from qmodel.cli.output import Answer, check_target, deliver, print_text
@@ -44,6 +44,7 @@ def validate_command(
     """Check a scenario file; all problems at once."""
     import qmodel
 
+    refuse_saved_plan(scenario)
     problems = qmodel.validate(scenario, apply=tuple(apply or ()), set=overrides(set_), catalog=tuple(catalog or ()))
     if problems and format_ is OutputFormat.TABLE:
         say(problem_lines(ScenarioError(problems)))

@@ -83,7 +83,7 @@ def most_served(
             break
         solved = found
         in_time = in_time and solved.outcome != "time"
-        served = float(rates @ solved.values[-len(everyone) :])
+        served = float(rates @ found.values[-len(everyone) :])
         fleets, optimistic = (_kept(program, rates, served) for program in (fleets, optimistic))
     cheapest = _solved(replace(fleets, cost=cost), options, deadline)
     values = solved.values if cheapest.values is None and solved is not None else cheapest.values

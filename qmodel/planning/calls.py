@@ -179,6 +179,7 @@ def pareto(
         True
     """
     from qmodel.planning.pareto_front import front_of
+    from qmodel.problem.objectives import unpredicted
     from qmodel.scenario.class_section import slo_from_key
 
     if points < 1:
@@ -191,6 +192,8 @@ def pareto(
     if (other := loaded.objective.maximize or loaded.objective.target_key) is not None:
         what = f"a front is of cost against a target, not of {other}"
         raise ScenarioError([loaded.problem("objective", what, "leave it out: --set objective=~")])
+    if (unseen := unpredicted(loaded, cls, f"classes.{cls}", target)) is not None:
+        raise ScenarioError([unseen])
 
     def plan_at(level_s: float) -> Plan:
         asked = loaded.with_(overrides={f"classes.{cls}.slo.{_quoted(target)}": level_s})

@@ -80,7 +80,7 @@ def _none_served(plan: Plan, served: Served) -> Plan:
         termination = plan.termination if plan.status == "limit" else ("solver_error" if served.in_time else "time")
         return replace(plan, status="limit", termination=termination, why=replace(plan.why, text=text))
     change = f"for all of the demand {plan.why.change}; less may do for a part" if plan.why.change else ""
-    text = f"within the limits no part of the demand is served; for all of it: {plan.why.text}"
+    text = f"within the limits less than {_LEAST_SHARE:.1%} of any class can be served; for all of it: {plan.why.text}"
     return replace(plan, why=replace(plan.why, text=text, change=change))
 
 

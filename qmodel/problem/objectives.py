@@ -13,7 +13,7 @@ from qmodel.types import GpuLimits, Limits
 if TYPE_CHECKING:
     from qmodel.scenario import Scenario
 
-__all__ = ["bind_objective"]
+__all__ = ["bind_objective", "unpredicted"]
 
 
 def bind_objective(scenario: Scenario, limits: Limits) -> tuple[Objective, tuple[Problem, ...]]:
@@ -41,7 +41,25 @@ def bind_objective(scenario: Scenario, limits: Limits) -> tuple[Objective, tuple
         near = get_close_matches(stated.cls, scenario.classes, n=1)
         hint = f"did you mean '{near[0]}'?" if near else f"one of {', '.join(scenario.classes)}"
         return Objective(), (scenario.problem("objective.class", f"no class '{stated.cls}'", hint),)
+    if (problem := unpredicted(scenario, stated.cls, "objective.minimize", key)) is not None:
+        return Objective(), (problem,)
     return Objective(kind="latency", cls=stated.cls, target=slo_from_key(key, 1.0)), ()
+
+
+def unpredicted(scenario: Scenario, cls: str, at: str, key: str) -> Problem | None:
+    """Why the seconds of a class cannot be followed: pools of measured capacity meet the targets that were measured.
+
+    Args:
+        scenario: checked against its schema.
+        cls: one of its classes.
+        at: the key that asks for seconds.
+        key: of the target.
+    """
+    for index, profile in enumerate(scenario.profiles):
+        if profile.max_rate_rps is not None and cls in profile.max_rate_rps:
+            what = f"{key} of {cls} is not predicted: profiles[{index}] states max_rate_rps, which has no seconds"
+            return scenario.problem(at, what, "state step times in that profile, or take the class out of it")
+    return None
 
 
 def _bounded(limits: Limits) -> bool:

@@ -305,7 +305,7 @@ def test_requests_without_a_check_are_refused(qm: Command, tmp_path: Path) -> No
     assert "--requests is how many requests a check simulates; add --check" in found.err
 
 
-@pytest.mark.parametrize("words", [["plan"], ["evaluate"], ["compare", "--pareto", "chat.ttft_p95_s"]])
+@pytest.mark.parametrize("words", [["plan"], ["validate"], ["evaluate"], ["compare", "--pareto", "chat.ttft_p95_s"]])
 def test_a_saved_plan_is_no_scenario_and_is_told_so(qm: Command, tmp_path: Path, words: list[str]) -> None:
     path = tmp_path / "plan.json"
     path.write_text(json_text(a_plan().to_dict()))

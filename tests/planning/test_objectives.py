@@ -122,7 +122,7 @@ def test_a_budget_below_the_smallest_fleet_does_not_say_that_all_of_the_demand_m
     data["fleet"]["budget_usd_per_hour"] = 0.01
     plan = qm.plan({**data, **SERVED})
     assert plan.status == "infeasible"
-    assert plan.why.text.startswith("within the limits no part of the demand is served; for all of it: ")
+    assert plan.why.text.startswith("within the limits less than 0.1% of any class can be served; for all of it: ")
     assert plan.why.change.endswith("less may do for a part")
 
 
@@ -300,6 +300,17 @@ def test_a_front_of_another_objective_than_cost_is_refused() -> None:
     with pytest.raises(qm.ScenarioError, match="objective: a front is of cost against a target, not of served_rps"):
         qm.pareto(data, "class-m", "tpot_mean_s")
     assert qm.pareto(qm.load_scenario(data, set={"objective": None}), "class-m", "tpot_mean_s", points=1)
+
+
+def test_seconds_of_measured_capacities_cannot_be_made_small() -> None:
+    data = two_priorities()
+    data["profiles"] = [{"model": "m", "gpu": "a", "max_rate_rps": {"chat": 2.5, "first": 5.0}}]
+    assert qm.plan(data).fleet is not None
+    words = r"ttft_p95_s of chat is not predicted: profiles\[0\] states max_rate_rps, which has no seconds"
+    with pytest.raises(qm.ScenarioError, match=f"objective.minimize: {words}"):
+        qm.plan({**data, "objective": {"minimize": "ttft_p95_s", "class": "chat"}})
+    with pytest.raises(qm.ScenarioError, match=f"classes.chat: {words}"):
+        qm.pareto(data, "chat", "ttft_p95_s")
 
 
 def test_no_plan_of_a_front_is_undercut_by_a_tighter_one() -> None:
