@@ -451,10 +451,15 @@ def _loaded(scenario: Scenario | Source) -> Scenario:
     return scenario if isinstance(scenario, Scenario) else load_scenario(scenario)
 
 
-def _fleet(fleet: Fleet | str | Path) -> Fleet:
+def _fleet(fleet: object) -> Fleet:
     from qmodel.types import Fleet
 
-    return fleet if isinstance(fleet, Fleet) else load_fleet(fleet)
+    if isinstance(fleet, Fleet):
+        return fleet
+    if isinstance(fleet, str | Path | Mapping):
+        return load_fleet(fleet)
+    what = f"fleet must be a Fleet, or the path of a fleet file or saved plan (got {type(fleet).__name__})"
+    raise TypeError(f"{what}; a plan has it as plan.fleet, None where there is none")
 
 
 @contextmanager

@@ -182,3 +182,14 @@ def test_costs_of_change_that_make_no_sense_are_refused(spec: dict[str, float], 
     data["policy"]["change"] = spec
     with pytest.raises(qm.ScenarioError, match=text):
         qm.load_scenario(data)
+
+
+def test_a_plan_where_a_fleet_is_asked_for_is_told_apart() -> None:
+    data = two_models(1, "jsq")
+    plan = qm.plan(data)
+    text = r"fleet must be a Fleet, or the path .* \(got Plan\); a plan has it as plan.fleet"
+    for ask in (qm.evaluate, qm.capacity, qm.simulate, qm.marginal_values):
+        with pytest.raises(TypeError, match=text):
+            ask(data, plan)  # type: ignore[operator]
+    with pytest.raises(TypeError, match=text):
+        qm.plan(data, existing=plan)  # type: ignore[arg-type]
