@@ -47,7 +47,7 @@ def bind_objective(scenario: Scenario, limits: Limits) -> tuple[Objective, tuple
 
 
 def unpredicted(scenario: Scenario, cls: str, at: str, key: str) -> Problem | None:
-    """Why the seconds of a class cannot be followed: pools of measured capacity meet the targets that were measured.
+    """Why the seconds of a class cannot be followed: measured capacities and APIs that meet targets have none.
 
     Args:
         scenario: checked against its schema.
@@ -59,6 +59,11 @@ def unpredicted(scenario: Scenario, cls: str, at: str, key: str) -> Problem | No
         if profile.max_rate_rps is not None and cls in profile.max_rate_rps:
             what = f"{key} of {cls} is not predicted: profiles[{index}] states max_rate_rps, which has no seconds"
             return scenario.problem(at, what, "state step times in that profile, or take the class out of it")
+    for name, api in scenario.fleet.apis.items():
+        offer = api.models.get(scenario.classes[cls].model)
+        if offer is not None and cls in offer.meets:
+            what = f"{key} of {cls} is not predicted: fleet.apis.{name} states meets, which has no seconds"
+            return scenario.problem(at, what, "state latency there, or take the class out of it")
     return None
 
 

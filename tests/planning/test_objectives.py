@@ -313,6 +313,18 @@ def test_seconds_of_measured_capacities_cannot_be_made_small() -> None:
         qm.pareto(data, "chat", "ttft_p95_s")
 
 
+def test_seconds_of_an_api_that_states_none_cannot_be_made_small() -> None:
+    data = two_priorities()
+    price = {"usd_per_million_input": 0.1, "usd_per_million_output": 0.1}
+    data["fleet"]["apis"] = {"p": {"models": {"m": {**price, "meets": ["chat"]}}}}
+    words = "ttft_p95_s of chat is not predicted: fleet.apis.p states meets, which has no seconds"
+    with pytest.raises(qm.ScenarioError, match=f"objective.minimize: {words}"):
+        qm.plan({**data, "objective": {"minimize": "ttft_p95_s", "class": "chat"}})
+    with pytest.raises(qm.ScenarioError, match=f"classes.chat: {words}"):
+        qm.pareto(data, "chat", "ttft_p95_s")
+    assert qm.load_scenario({**data, "objective": {"minimize": "ttft_p95_s", "class": "first"}})
+
+
 def test_no_plan_of_a_front_is_undercut_by_a_tighter_one() -> None:
     front_plan = qm.plan(two_models(1, "jsq"))
     costs = iter([30.0, 31.0, 29.9, 40.0])
