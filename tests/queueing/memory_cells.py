@@ -71,7 +71,7 @@ class Cell:
                 rate_rps=float(share) * self.rate_rps,
                 lengths=Lengths.independent(length_law(prompt), length_law(output)),
             )
-            for name, (share, prompt, output) in zip("ab", parts, strict=False)
+            for name, (share, prompt, output) in zip("abc", parts, strict=False)
         ]
 
 
