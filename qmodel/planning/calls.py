@@ -319,7 +319,7 @@ def simulate(
     Example:
         >>> import qmodel as qm
         >>> plan = qm.plan("scenarios/peers/p1.yaml")
-        >>> found = qm.simulate("scenarios/peers/p1.yaml", plan.fleet, requests=2000)
+        >>> found = qm.simulate("scenarios/peers/p1.yaml", plan.fleet, requests=4000)
         >>> [row.decision for row in found.slo]
         ['met', 'met']
     """

@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     from qmodel.queueing.populations.fixed_population import ClosedLoop, closed_loop, resident_cap
     from qmodel.queueing.replica.case_bands import pool_bands
     from qmodel.queueing.replica.error_bands import ErrorBand, least_band, queueing_band
+    from qmodel.queueing.replica.many_pools import least_tpot, pool_metrics
     from qmodel.queueing.replica.patience import ImpatientPool, impatient_pool
-    from qmodel.queueing.replica.pools import pool, pool_metrics, utilisation
+    from qmodel.queueing.replica.pools import pool, utilisation
     from qmodel.queueing.replica.predictions import ClassPrediction, PoolPrediction, Prediction
     from qmodel.queueing.servers.erlang import erlang_b, erlang_c
     from qmodel.queueing.servers.multiserver import Moments, QueueResult, mgc
@@ -64,6 +65,7 @@ __all__ = [
     "ggc",
     "impatient_pool",
     "least_band",
+    "least_tpot",
     "measured_burst",
     "mgc",
     "modified_offered_load",
@@ -113,7 +115,8 @@ _HOME = {
     "erlang_c": "qmodel.queueing.servers.erlang",
     "mgc": "qmodel.queueing.servers.multiserver",
     "pool": "qmodel.queueing.replica.pools",
-    "pool_metrics": "qmodel.queueing.replica.pools",
+    "pool_metrics": "qmodel.queueing.replica.many_pools",
+    "least_tpot": "qmodel.queueing.replica.many_pools",
     "resident_cap": "qmodel.queueing.populations.fixed_population",
     "utilisation": "qmodel.queueing.replica.pools",
     "ErrorBand": "qmodel.queueing.replica.error_bands",

@@ -260,9 +260,9 @@ def _prefill_rate(replica: Replica, work: Work, stay: _Stay, phases: Phases, adm
     prompt = work.lengths.prompt
     room = np.maximum(replica.max_batched_tokens - np.minimum(stay.batch, full_budget_batch(replica, work)), 1.0)
     per_token = replica.step.delta_s + stay.tau_s / room
-    load = np.maximum(admitted * prompt.mean * per_token, 1e-300)
+    load = np.maximum(admitted * prompt.mean * per_token, 1e-100)
     job = stay.tau_s + per_token * prompt.moments[1] / prompt.mean / 2.0
-    lasts = 1.0 / np.maximum(-np.einsum("cjj->cj", phases.switching), 1e-300)
+    lasts = 1.0 / np.maximum(-np.einsum("cjj->cj", phases.switching), 1e-100)  # its square is a number
     gathered = np.maximum(load - 1.0, 0.0) * lasts + np.sqrt(job * lasts)
     steady = np.where(load < 1.0, job * load / np.maximum(1.0 - load, 1e-9), np.inf)
     backlog = 1.0 / np.sqrt(steady**-2.0 + gathered**-2.0)

@@ -23,23 +23,27 @@ _PARTS = np.linspace(0.0, 1.0, _TIMES)
 class PrefillDelay:
     """Law of the time from admission to the first token, C cases: mixtures of uniforms.
 
-    Who meets a step of length l starts anywhere in it; who finds the replica idle starts at once, blurred by a cell.
+    Who meets a step starts evenly over it or its later part; who finds the replica idle starts at once, blurred by a
+    cell.
 
     Attributes:
         start_s: where the uniforms of those that meet a step begin, shape (C, L, K), or (C, 1, K): for all steps alike.
-        step_s: their widths, shape (C, L).
+        width_s: their widths, shape (C, L).
         mass: their probabilities, shape (C, L, K).
         alone_s: middles of the uniforms of the others, shape (C, I).
         blur_s: their widths, shape (C, I).
         alone_mass: their probabilities, shape (C, I).
+        behind_tokens: prompt tokens that wait when the first token comes, on average, shape (C,); None where no budget
+            fills.
     """
 
     start_s: FloatArray
-    step_s: FloatArray
+    width_s: FloatArray
     mass: FloatArray
     alone_s: FloatArray
     blur_s: FloatArray
     alone_mass: FloatArray
+    behind_tokens: FloatArray | None = None
 
     def mean(self) -> FloatArray:
         """Mean, shape (C,)."""
@@ -47,14 +51,14 @@ class PrefillDelay:
             start = np.einsum("ck,ck->c", self.mass.sum(axis=1), self.start_s[:, 0])
         else:
             start = np.einsum("clk,clk->c", self.mass, self.start_s)
-        residual = np.einsum("cl,cl->c", self.mass.sum(axis=2), 0.5 * self.step_s)
+        residual = np.einsum("cl,cl->c", self.mass.sum(axis=2), 0.5 * self.width_s)
         return np.asarray(start + residual + np.einsum("ci,ci->c", self.alone_mass, self.alone_s))
 
     def moments(self) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Mean, variance and third central moment, each of shape (C,)."""
         mean = self.mean()
         parts = (
-            ("clk,clk->c", self.mass, self.start_s + (self.step_s / 2.0 - mean[:, None])[..., None], self.step_s),
+            ("clk,clk->c", self.mass, self.start_s + (self.width_s / 2.0 - mean[:, None])[..., None], self.width_s),
             ("ci,ci->c", self.alone_mass, self.alone_s - mean[:, None], self.blur_s),
         )
         variance, third = np.zeros_like(mean), np.zeros_like(mean)
@@ -70,13 +74,13 @@ class PrefillDelay:
         """The law on equally spaced times."""
         latest = np.where(self.mass > _UNSEEN, self.start_s, -np.inf).max(axis=2)
         alone = np.where(self.alone_mass > _UNSEEN, self.alone_s + 0.5 * self.blur_s, 0.0).max(axis=1)
-        top = np.maximum((latest + self.step_s).max(axis=1), alone) * 1.001
+        top = np.maximum((latest + self.width_s).max(axis=1), alone) * 1.001
         return GridLaw(mean_s=mean_s, times_s=top[:, None] * _PARTS, cdf=self._cdf(top))
 
     def _cdf(self, top: FloatArray) -> FloatArray:
         """On a time lattice: kinks of its slope, summed twice."""
         spacing, least = (top / (_TIMES - 1))[:, None], (2.0 * top / _TIMES)[:, None]
-        step, blur = np.maximum(self.step_s, least) / spacing, np.maximum(self.blur_s, least) / spacing
+        step, blur = np.maximum(self.width_s, least) / spacing, np.maximum(self.blur_s, least) / spacing
         rising = self.mass / step[..., None]
         start, alone = self.start_s / spacing[..., None], (self.alone_s - 0.5 * self.blur_s) / spacing
         begun = rising.sum(axis=1) if start.shape[1] == 1 else rising
@@ -142,10 +146,11 @@ def prefill_delay(
         exponent = (state.rate_rps[:, None] * state.window_s)[..., None] * state.wave[:, None, :]
         uniform = (1.0 + _TINY - gone) / (exponent + _TINY)  # (1 - e^-x)/x, which is 1 at 0
         ahead = lumped(_started(start, uniform, over))
-        seconds, own_step = _many_steps(state, delta, pooled_prompt, ahead, own_step)
+        seconds, own_step, behind_tokens = _many_steps(state, delta, pooled_prompt, ahead, own_step)
     else:
+        behind_tokens = None
         seconds = (state.tau_s[:, None] + delta * tokens)[:, None, :]
-    return _delay(state, replica, own, seconds, own_step * weight[..., None], idle)
+    return _delay(state, replica, own, seconds, own_step * weight[..., None], idle, behind_tokens)
 
 
 def _started(start: ComplexArray, gone: ComplexArray, over: ComplexArray) -> ComplexArray:
@@ -157,8 +162,12 @@ def _started(start: ComplexArray, gone: ComplexArray, over: ComplexArray) -> Com
 
 def _many_steps(
     state: Backlog, delta: FloatArray, pooled_prompt: float, ahead: FloatArray, own_step: FloatArray
-) -> tuple[FloatArray, FloatArray]:
-    """Delays and their masses where tokens ahead and own may exceed one step's budget, (C, G + 1, cells + 1)."""
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Delays and their masses where tokens ahead and own may exceed one step's budget, (C, G + 1, cells + 1).
+
+    And the mean number of tokens that wait when the first token comes, shape (C,): what came later and found no room in
+    the last step, and what arrives in that step.
+    """
     cell, budget, tau = state.cell[:, None], state.budget[:, None], state.tau_s[:, None]
     tokens = np.arange(CELLS) * cell
     one = np.minimum(np.maximum((budget - tokens) / cell + 0.5, 0.0), 1.0)
@@ -173,7 +182,17 @@ def _many_steps(
     seconds[..., :-1] = (count * tau + delta * tokens)[:, None, :] + delta[..., None] * fill
     seconds[..., -1] = tau + delta * budget
     mass = np.concatenate([more, full[..., None]], axis=-1)
-    return seconds, mass / mass.sum(axis=-1, keepdims=True)
+    mass /= mass.sum(axis=-1, keepdims=True)
+    come_per_s = (state.rate_rps * pooled_prompt)[:, None]
+    beyond = (1.0 - one) * (tokens - budget)
+    over = ((own_step - ahead) @ beyond[..., None])[..., 0]  # of steps that the first token shares with too many others
+    over -= (ahead @ (1.0 - one)[..., None])[..., 0] * come_per_s * state.window_s / 2.0
+    # what comes until the first token does, beyond what the last step takes of it
+    found = come_per_s * (
+        (mass[..., :-1] @ (1.0 - one)[..., None])[..., 0] * state.window_s / 2.0
+        + np.einsum("clk,clk->cl", mass, seconds)
+    ) - np.einsum("clk,clk->cl", mass[..., :-1], fill)
+    return seconds, mass, (state.weight * (found + np.maximum(over, 0.0))).sum(axis=1)
 
 
 def _mean_steps(full: FloatArray, cell: FloatArray) -> FloatArray:
@@ -195,6 +214,7 @@ def _delay(
     seconds: FloatArray,
     mass: FloatArray,
     idle: FloatArray,
+    behind_tokens: FloatArray | None,
 ) -> PrefillDelay:
     """The delay of those that meet a step, and of those that find the replica idle."""
     tokens = np.arange(CELLS) * state.cell[:, None]
@@ -205,11 +225,15 @@ def _delay(
     alone_mass = own * idle[:, None]
     total = mass.sum(axis=(1, 2)) + alone_mass.sum(axis=1)
     mass /= total[:, None, None]
+    step_s, passed = state.step_s, state.passed
+    if bool((passed < 0.5).any()):  # what is left of the step lasts step (1 - passed) on average
+        seconds = seconds + ((1.0 - 2.0 * passed) * step_s)[..., None]
     return PrefillDelay(
         start_s=seconds,
-        step_s=state.step_s,
+        width_s=2.0 * passed * step_s,
         mass=mass,
         alone_s=alone,
         blur_s=np.minimum(delta * state.cell[:, None], alone),  # one cell: the lattice must not show
         alone_mass=alone_mass / total[:, None],
+        behind_tokens=behind_tokens,
     )

@@ -9,6 +9,7 @@ import numpy as np
 from qmodel.queueing.replica.chain import Occupancy, occupancy
 from qmodel.queueing.replica.kv_limited import LimitStack, MemoryLimit
 from qmodel.queueing.replica.prefill_pauses import more_waiting, slots_reached, spread_ratio
+from qmodel.queueing.replica.shortest_queue import evenness
 from qmodel.queueing.replica.solved_pools import SolvedPools
 from qmodel.queueing.replica.stacks import ReplicaStack, WorkStack
 from qmodel.queueing.replica.token_times import pace
@@ -16,8 +17,6 @@ from qmodel.queueing.replica.work import Work
 from qmodel.types import FloatArray, Replica, Router
 
 __all__ = ["evenness_of", "solve_plain", "started_at_a_step"]
-
-_EVENNESS = 0.65  # how far a shortest-queue router evens out what steps collect; fitted to step-level simulations
 
 
 def solve_plain(
@@ -39,8 +38,8 @@ def solve_plain(
         router: ``random`` or ``jsq``; with one replica each any other is the same.
     """
     seen = occupancy(replica, work, limit, rate_rps, counts, router)
-    each, evenness = rate_rps / counts, evenness_of(counts, router)
-    spread = spread_ratio(work, replica.step.delta_s * work.lengths.prompt.mean * each * (1.0 - evenness))
+    each, even = rate_rps / counts, evenness_of(counts, router)
+    spread = spread_ratio(work, replica.step.delta_s * work.lengths.prompt.mean * each * (1.0 - even))
     spread = 1.0 + (spread - 1.0) * (1.0 if limit is None else slots_reached(limit, replica.max_num_seqs))
     seen = more_waiting(seen, spread, replica.max_num_seqs * (counts if router == "jsq" else np.ones_like(counts)))
     seen = started_at_a_step(seen, seen.tau_mean_s / 2.0)
@@ -48,9 +47,10 @@ def solve_plain(
         replica=replica,
         work=work,
         seen=seen,
-        run=pace(replica, work, seen, each, evenness, spread),
+        run=pace(replica, work, seen, each, even, spread),
         rate_rps=each,
-        evenness=evenness,
+        evenness=even,
+        beside=counts if router == "jsq" else None,
         company=None,
         bursts=None,
         ranks=None,
@@ -59,7 +59,7 @@ def solve_plain(
 
 def evenness_of(counts: FloatArray, router: Router) -> FloatArray:
     """How far a router keeps requests from a replica in a long step, 0 to 1, shape (C,)."""
-    return _EVENNESS * (1.0 - 1.0 / counts) if router == "jsq" else np.zeros_like(counts)
+    return evenness(counts) if router == "jsq" else np.zeros_like(counts)
 
 
 def started_at_a_step(seen: Occupancy, run_in_s: FloatArray) -> Occupancy:

@@ -18,11 +18,8 @@ __all__ = [
     "check_pool",
     "check_wanted",
     "overload_at",
-    "parts_of",
     "rows_by_replica",
 ]
-
-_AT_ONCE = 48  # cases worked on together: each takes some tens of kB, all fit into a core's own cache
 
 Wanted = tuple[str, Metric, float | None]
 
@@ -116,12 +113,6 @@ def broadcast_cases(
     if len(engines) != sizes.size:
         raise ValueError(f"replicas must be one or as many as cases (got {len(engines)} for {sizes.size} cases)")
     return engines, sizes, factors
-
-
-def parts_of(cases: int, wanted: Sequence[Wanted]) -> list[slice]:
-    """Cases in parts whose arrays stay in a processor's cache; means per token need little room."""
-    size = cases if all(metric == "tpot" for _, metric, _ in wanted) else _AT_ONCE
-    return [slice(start, start + size) for start in range(0, cases, size)]
 
 
 def rows_by_replica(engines: Sequence[Replica]) -> list[tuple[Replica, npt.NDArray[np.intp]]]:

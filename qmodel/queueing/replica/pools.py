@@ -1,4 +1,4 @@
-"""Latency of a pool of equal replicas behind one router, for one case or for many at once."""
+"""Latency of a pool of equal replicas behind one router."""
 
 from __future__ import annotations
 
@@ -20,25 +20,21 @@ from qmodel.queueing.replica.kv_limited import MemoryLimit, length_overload, mem
 from qmodel.queueing.replica.output_ranges import mean_slowdown, restricted
 from qmodel.queueing.replica.plain_pools import evenness_of, solve_plain, started_at_a_step
 from qmodel.queueing.replica.pool_cases import (
-    Wanted,
     broadcast_cases,
     cases_of,
     check_pool,
-    check_wanted,
     overload_at,
-    parts_of,
     rows_by_replica,
 )
 from qmodel.queueing.replica.predictions import ClassPrediction, PoolPrediction, Prediction
 from qmodel.queueing.replica.prefill import Backlog
 from qmodel.queueing.replica.round_robin import company, dealt_occupancy, dealt_pace
 from qmodel.queueing.replica.solved_pools import ClassView, SolvedPools
-from qmodel.queueing.replica.stacks import Setting, in_stacks, stacked
 from qmodel.queueing.replica.token_times import pace
 from qmodel.queueing.replica.work import ClassWork, Work, pooled_work
-from qmodel.types import METRICS, FloatArray, IntArray, Metric, Replica, RequestClass, Router, Stream
+from qmodel.types import METRICS, FloatArray, Metric, Replica, RequestClass, Router, Stream
 
-__all__ = ["ClassPrediction", "PoolPrediction", "Prediction", "pool", "pool_metrics", "utilisation"]
+__all__ = ["ClassPrediction", "PoolPrediction", "Prediction", "pool", "predictions_given", "solve", "utilisation"]
 
 _NOBODY_RPS = 1e-9
 
@@ -87,7 +83,7 @@ def pool(
         return PoolPrediction(
             stable=False, overload=overload, utilisation=used, kv_fill=None, mean_batch=None, p_wait=None, classes={}
         )
-    state = _solve(replica, work, limit, burst_components(classes), work.rate_rps * loads, counts, router)
+    state = solve(replica, work, limit, burst_components(classes), work.rate_rps * loads, counts, router)
     waiting = state.waiting()
     whole = state.bursts or state.seen
     bands = class_bands(work.classes, used, by_memory, bursty=clumps(classes))
@@ -101,78 +97,6 @@ def pool(
         p_wait=float(whole.p_wait[0]),
         classes={member.name: _class_prediction(state, member, waiting, bands[member.name]) for member in work.classes},
     )
-
-
-def pool_metrics(
-    replicas: Sequence[Replica] | Replica,
-    streams: Sequence[Stream | RequestClass],
-    counts: npt.ArrayLike,
-    loads: npt.ArrayLike,
-    router: Router,
-    wanted: Sequence[Wanted],
-) -> FloatArray:
-    """Chosen metrics of C pools that serve the same streams at different sizes and loads.
-
-    Args:
-        replicas: one replica for all cases, or C of them.
-        streams: classes at load 1, requests/s.
-        counts: replicas of each case, shape (C,) or a scalar.
-        loads: factor on the rates of each case, shape (C,) or a scalar: so large a part of streams and bursts comes.
-        router: ``random``, ``round_robin`` or ``jsq``.
-        wanted: W triples of class name, metric and level p in (0, 1), None for the mean.
-
-    Returns:
-        Values in s, shape (C, W); infinite where the load is too high.
-
-    Raises:
-        ValueError: naming the argument that is out of range.
-
-    Example:
-        >>> from qmodel.types import Law, Lengths, StepLaw
-        >>> replica = Replica(step=StepLaw.linear(alpha_s=0.01, beta_s=1e-4, delta_s=3e-5), max_num_seqs=64)
-        >>> chat = Stream(name="chat", rate_rps=4.0, lengths=Lengths.independent(Law.constant(500), Law.constant(200)))
-        >>> pool_metrics(replica, [chat], [1, 1], [1.0, 9.0], "random", [("chat", "tpot", None)]).round(4).tolist()
-        [[0.0118], [inf]]
-    """
-    engines, sizes, factors = broadcast_cases(replicas, counts, loads)
-    check_wanted(streams, wanted)
-    values = np.full((sizes.size, len(wanted)), np.inf)
-    components = burst_components(streams)
-    ready: list[tuple[Setting, IntArray]] = []
-    for replica, rows in rows_by_replica(engines):
-        check_pool(replica, router)
-        work = pooled_work(replica, streams)
-        if length_overload(replica, work) is not None:
-            continue
-        limit = memory_limit(replica, work)
-        capacity, _ = top_rate_rps(replica, work, limit)
-        stable = rows[work.rate_rps * factors[rows] < sizes[rows] * capacity]
-        ready += [((replica, work, limit), mine) for mine in _apart(stable, sizes, router)]
-    for settings in in_stacks(ready) if _may_stack(streams, router) else [[one] for one in ready]:
-        rows = np.concatenate([mine for _, mine in settings])
-        which = np.repeat(np.arange(len(settings)), [mine.size for _, mine in settings])
-        for part in parts_of(rows.size, wanted):
-            mine, first = rows[part], int(which[part][0])
-            chosen = [setting for setting, _ in settings[first : int(which[part][-1]) + 1]]
-            rate = chosen[0][1].rate_rps * factors[mine]
-            if len(chosen) > 1:
-                state = solve_plain(*stacked(chosen, which[part] - first), rate, sizes[mine], router)
-            else:
-                state = _solve(*chosen[0], components, rate, sizes[mine], router)
-            values[mine] = _columns(state, wanted)
-    return values
-
-
-def _apart(rows: IntArray, sizes: FloatArray, router: Router) -> list[IntArray]:
-    """Cases of one replica: pools that are dealt to, and others; one replica alone gets every request."""
-    single = (sizes[rows] == 1.0) & (router == "round_robin")
-    return [mine for mine in (rows[single], rows[~single]) if mine.size]
-
-
-def _may_stack(streams: Sequence[Stream | RequestClass], router: Router) -> bool:
-    """Whether different replicas can be worked on together."""
-    alike = len({item.priority for item in streams}) == 1
-    return alike and router != "round_robin" and not burst_components(streams)
 
 
 def utilisation(
@@ -227,6 +151,7 @@ def predictions_given(
         run=pace(replica, work, seen, rate_rps),
         rate_rps=rate_rps,
         evenness=np.zeros_like(rate_rps),
+        beside=None,
         company=None,
         bursts=None,
         ranks=None,
@@ -237,7 +162,7 @@ def predictions_given(
     return {member.name: _class_prediction(state, member, waiting, bands[member.name]) for member in work.classes}
 
 
-def _solve(
+def solve(
     replica: Replica,
     work: Work,
     limit: MemoryLimit | None,
@@ -246,6 +171,15 @@ def _solve(
     counts: FloatArray,
     router: Router,
 ) -> SolvedPools:
+    """Solve C stable cases of one replica.
+
+    Args:
+        replica, work, limit: engine instance, requests of all classes, memory limit.
+        components: of their bursts.
+        rate_rps: arrivals of the whole pool, shape (C,).
+        counts: replicas of the pool, shape (C,).
+        router: ``random``, ``round_robin`` or ``jsq``.
+    """
     dealing = router == "round_robin" and bool(np.any(counts > 1.0))
     exclusive = replica.max_num_seqs == 1 and not components
     if components or dealing or exclusive:
@@ -300,6 +234,7 @@ def _solve_special(
         run=run,
         rate_rps=each,
         evenness=evenness,
+        beside=counts if router == "jsq" else None,
         company=beside,
         bursts=bursts,
         ranks=None,
@@ -343,28 +278,3 @@ class _Ranges:
         """Requests with more than ``above_tokens`` and at most ``up_to_tokens`` generated tokens."""
         part, share = restricted(self.member, above_tokens, up_to_tokens)
         return replace(_class_prediction(self.state, part, self.waiting, self.bands), share=share, lengths=None)
-
-
-def _columns(state: SolvedPools, wanted: Sequence[Wanted]) -> FloatArray:
-    cases = state.seen.utilisation.size if state.bursts is None else state.bursts.p_wait.size
-    values = np.zeros((cases, len(wanted)))
-    waiting = state.waiting() if any(metric != "tpot" for _, metric, _ in wanted) else None
-    for member in state.work.classes:
-        mine = [column for column, item in enumerate(wanted) if item[0] == member.name]
-        if not mine:
-            continue
-        view = ClassView.of(state, member, waiting)
-        levels: dict[Metric, list[float]] = {}
-        for column in mine:
-            _, metric, p = wanted[column]
-            if p is None:
-                values[:, column] = view.mean(metric)
-            else:
-                levels.setdefault(metric, []).append(p)
-        laws = view.laws(list(levels))
-        for metric, asked in levels.items():
-            law = laws[metric]
-            if law is not None:
-                columns = [column for column in mine if wanted[column][1] == metric and wanted[column][2] is not None]
-                values[:, columns] = law.quantiles(asked)
-    return values

@@ -13,20 +13,20 @@ from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
-from numpy.lib.stride_tricks import sliding_window_view
 
 from qmodel.queueing.replica.chain import Occupancy, full_budget_batch, node_mean
+from qmodel.queueing.replica.shortest_queue import share_coming, share_passed
 from qmodel.queueing.replica.stacks import ReplicaStack, WorkStack
+from qmodel.queueing.replica.step_chain import CELLS, FILLED, left_over, marks, stationary
 from qmodel.queueing.replica.work import Work
 from qmodel.types import FloatArray, Law, Replica
 
-__all__ = ["CELLS", "Backlog", "ComplexArray", "backlog", "lumped", "on_lattice"]
+__all__ = ["CELLS", "Backlog", "ComplexArray", "backlog", "budget_binds", "lumped", "on_lattice"]
 
 ComplexArray = npt.NDArray[np.complex128]
 
-CELLS = 80  # token lattice
+_SMOOTH = 1e-12  # differences of times over the longest that are none
 _FAR_CLUMP = 8.0  # means of a geometric clump beyond which next to none is larger
-_NODES = 10  # step lengths between an empty and a full budget
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -43,8 +43,11 @@ class Backlog:
         gone: transform of the prompt tokens that each of them collects, shape (C, L, F).
         step_s: step lengths, shape (C, L); the last has a full budget and leaves tokens over.
         window_s: time over which such a step collects arrivals, shape (C, L).
+        passed: mean part of it that has passed when an arrival falls into it, shape (C, L).
         weight: probability that an arrival falls into it, shape (C, L).
         left: lattice law of the tokens a full step leaves over, shape (C, cells).
+        taken: part of what waits beyond the usual that one step takes, 1 where no budget fills, shape (C,).
+        mean_tokens: prompt tokens that wait at the start of a step, on average, shape (C,).
         prompt: law of all prompts.
         lattice: it on the token lattice, shape (C, cells).
         spectrum: transform of that, shape (C, F).
@@ -60,8 +63,11 @@ class Backlog:
     gone: ComplexArray
     step_s: FloatArray
     window_s: FloatArray
+    passed: FloatArray
     weight: FloatArray
     left: FloatArray
+    taken: FloatArray
+    mean_tokens: FloatArray
     prompt: Law
     lattice: FloatArray
     spectrum: ComplexArray
@@ -75,6 +81,7 @@ def backlog(
     rate_rps: FloatArray,
     evenness: FloatArray | float = 0.0,
     clump: FloatArray | None = None,
+    beside: FloatArray | None = None,
 ) -> Backlog:
     """Solve the step-length recursion for its stationary law.
 
@@ -87,14 +94,10 @@ def backlog(
             requests to a replica in a long step than to the others, shape (C,).
         clump: requests that come with an arrival beyond what chance brings, shape (C,); arrivals are then batches of
             geometric size. None: Poisson.
+        beside: replicas behind a router that looks at queues, shape (C,); None: no such router.
     """
     prompt = work.lengths.prompt
-    batch, tau = _met_batch(replica, work, seen)
-    budget = np.maximum(replica.max_batched_tokens - batch, 1.0)
-    reach = _reach(replica, prompt, rate_rps, tau, budget)
-    if clump is not None:
-        reach = reach + _FAR_CLUMP * np.maximum(clump, 0.0) * prompt.mean
-    cell = reach / (CELLS - 2)
+    tau, budget, cell = _lattice(replica, work, seen, rate_rps, clump)
     lattice = on_lattice(prompt, cell)
     spectrum = np.fft.rfft(lattice, 2 * CELLS, axis=1)
     wave = 1.0 - spectrum
@@ -102,10 +105,26 @@ def backlog(
         wave = wave / (1.0 + clump[:, None] * wave)
     span = np.minimum(budget, cell * (CELLS - 1))
     steps, windows = _steps(replica, prompt, rate_rps, tau, span, evenness)
-    gone = _arrivals(rate_rps, windows, wave)
-    nodes, left = _by_room(lumped(gone), budget / cell, span / cell)
-    steps, windows, gone = (np.concatenate([item, item[:, -1:]], axis=1) for item in (steps, windows, gone))
-    weight = np.concatenate([nodes, left.sum(axis=1, keepdims=True)], axis=1) * windows  # arrivals fall into long ones
+    if beside is None:
+        got = _at_random(rate_rps, windows, wave)
+    else:
+        decoding = _decoding(work, rate_rps, tau, replica.step.delta_s * prompt.mean)
+        calls = _Calls(
+            even=np.broadcast_to(evenness, tau.shape),
+            mean_waiting=np.maximum(seen.mean_batch - decoding, 0.0),
+            decoding=decoding,
+            prompt_tokens=prompt.mean,
+        )
+        size = left_over(budget / cell)
+        got = _called(calls, rate_rps, windows, wave, span, cell, size, share_passed(beside, rate_rps[:, None] * steps))
+    nodes, left, taken = stationary(lumped(got.gone), lumped(got.behind), budget / cell, span / cell)
+    some = left.sum(axis=1, keepdims=True)
+    mean_tokens = span * (nodes @ FILLED + some[:, 0]) + cell * (left @ np.arange(left.shape[1]))
+    left = left * got.late  # arrivals fall into steps that collect much
+    collected = left.sum(axis=1, keepdims=True)
+    weight = np.concatenate([nodes * got.windows, collected], axis=1)
+    last = np.where(some > 0.0, collected / np.maximum(some, 1e-300), got.late[:, :1])
+    last_gone = got.gone[:, -1:] if beside is None else _arrivals(rate_rps, last, wave)
     spare = np.zeros((cell.size, CELLS))
     spare[:, : left.shape[1]] = left
     spare[:, 0] += 1e-300
@@ -116,16 +135,119 @@ def backlog(
         tau_s=tau,
         budget=budget,
         wave=wave,
-        gone=gone,
-        step_s=steps,
-        window_s=windows,
+        gone=np.concatenate([got.gone, last_gone], axis=1),
+        step_s=np.concatenate([steps, steps[:, -1:]], axis=1),
+        window_s=np.concatenate([got.windows, last], axis=1),
+        passed=np.concatenate([got.passed, got.passed[:, -1:]], axis=1),
         weight=weight / weight.sum(axis=1, keepdims=True),
         left=spare / spare.sum(axis=1, keepdims=True),
+        taken=taken,
+        mean_tokens=mean_tokens,
         prompt=prompt,
         lattice=lattice,
         spectrum=spectrum,
         clump=clump,
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Collected:
+    """What steps collect, C cases.
+
+    Attributes:
+        windows, late: times over which steps of each length, and steps that leave tokens over, collect arrivals at the
+            mean rate, shapes (C, nodes + 1) and (C, S) or (C, 1).
+        gone, behind: transforms of the prompt tokens that these collect, the latter for all numbers left or at marks.
+        passed: mean part of a step that has passed when an arrival falls into it, shape (C, nodes + 1).
+    """
+
+    windows: FloatArray
+    late: FloatArray
+    gone: ComplexArray
+    behind: ComplexArray
+    passed: FloatArray
+
+
+def _at_random(rate_rps: FloatArray, windows: FloatArray, wave: ComplexArray) -> _Collected:
+    """Arrivals that do not care for the state of the replica."""
+    gone = _arrivals_along(rate_rps, windows, wave)
+    half = np.full(windows.shape, 0.5)
+    return _Collected(windows=windows, late=windows[:, -1:], gone=gone, behind=gone[:, -1:], passed=half)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Calls:
+    """What a router that looks at queues goes by; see :func:`share_coming`."""
+
+    even: FloatArray
+    mean_waiting: FloatArray
+    decoding: FloatArray
+    prompt_tokens: float
+
+    def share(self, waiting_tokens: FloatArray) -> FloatArray:
+        """Arrivals at a replica where so many prompt tokens wait over those at a usual one, shape (C, n)."""
+        return share_coming(self.even, waiting_tokens / self.prompt_tokens, self.mean_waiting, self.decoding)
+
+
+def _called(
+    calls: _Calls,
+    rate_rps: FloatArray,
+    windows: FloatArray,
+    wave: ComplexArray,
+    span: FloatArray,
+    cell: FloatArray,
+    size: int,
+    passed: FloatArray,
+) -> _Collected:
+    """Arrivals that a router sends where few are present."""
+    full = windows[:, -1:]
+    windows = windows * calls.share(span[:, None] * FILLED)
+    gone = _arrivals_along(rate_rps, windows, wave)
+    at_marks = full * calls.share(span[:, None] + cell[:, None] * marks(size))
+    return _Collected(
+        windows=windows,
+        late=full * calls.share(span[:, None] + cell[:, None] * np.arange(size)),
+        gone=gone,
+        behind=gone[:, -1:] if size == 1 else _arrivals_along(rate_rps, at_marks, wave),
+        passed=passed,
+    )
+
+
+def budget_binds(
+    replica: Replica | ReplicaStack,
+    work: Work | WorkStack,
+    seen: Occupancy,
+    rate_rps: FloatArray,
+    clump: FloatArray | None = None,
+) -> npt.NDArray[np.bool_]:
+    """Whether waiting prompts may exceed a step's budget, shape (C,); arguments as :func:`backlog` has them."""
+    _, budget, cell = _lattice(replica, work, seen, rate_rps, clump)
+    return np.asarray(cell * (CELLS - 1) > budget)
+
+
+def _lattice(
+    replica: Replica | ReplicaStack,
+    work: Work | WorkStack,
+    seen: Occupancy,
+    rate_rps: FloatArray,
+    clump: FloatArray | None,
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Step time without prefill, tokens that a step has for prompts, and tokens per lattice cell, shapes (C,)."""
+    prompt = work.lengths.prompt
+    batch, tau = _met_batch(replica, work, seen)
+    budget = np.maximum(replica.max_batched_tokens - batch, 1.0)
+    reach = _reach(replica, prompt, rate_rps, tau, budget)
+    if clump is not None:
+        reach = reach + _FAR_CLUMP * np.maximum(clump, 0.0) * prompt.mean
+    return tau, budget, reach / (CELLS - 2)
+
+
+def _decoding(
+    work: Work | WorkStack, rate_rps: FloatArray, tau: FloatArray, prefill_s: FloatArray | float
+) -> FloatArray:
+    """Mean number of sequences of a replica that decode, at least 1: rate times output steps times mean step."""
+    step_s = tau / np.maximum(1.0 - rate_rps * prefill_s, 0.05)
+    return np.asarray(np.maximum(rate_rps * (work.lengths.output.mean - 1.0) * step_s, 1.0))
 
 
 def _met_batch(
@@ -195,82 +317,32 @@ def _steps(
     collects is then nearer to that of a mean step.
     """
     delta = replica.step.delta_s
-    steps = tau[:, None] + (delta * span)[:, None] * _FILLED
+    steps = tau[:, None] + (delta * span)[:, None] * FILLED
     typical = np.minimum(tau / np.maximum(1.0 - rate * prompt.mean * delta, 0.05), steps[:, -1])
     even = np.broadcast_to(evenness, tau.shape)[:, None]
     return steps, (1.0 - even) * steps + even * typical[:, None]
 
 
-_FILLED = np.linspace(0.0, 1.0, _NODES + 1)
-
-
-def _by_room(collected: FloatArray, budget_cells: FloatArray, span_cells: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """As :func:`_stationary`; cases whose budget nothing on the lattice exceeds have far fewer equations."""
-    free = budget_cells >= CELLS - 1.0
-    if free.all() or not free.any():
-        return _stationary(collected, budget_cells, span_cells)
-    parts = [(rows, *_stationary(collected[rows], budget_cells[rows], span_cells[rows])) for rows in (free, ~free)]
-    law = np.empty((free.size, _NODES + 1))
-    left = np.zeros((free.size, max(item.shape[1] for _, _, item in parts)))
-    for rows, nodes, over in parts:
-        law[rows], left[rows, : over.shape[1]] = nodes, over
-    return law, left
-
-
-def _stationary(
-    collected: FloatArray, budget_cells: FloatArray, span_cells: FloatArray
-) -> tuple[FloatArray, FloatArray]:
-    """Probabilities of the step lengths (C, nodes + 1), and lattice law of what full steps leave over (C, S).
-
-    A step with V tokens waiting takes min(V, budget) of them and leaves the rest; the next step finds what is left
-    and what the step collected. So the step length and, behind a full step, the tokens left tell all: V is a mixture
-    of as many laws as there are of these, and the balance equations are solved for their probabilities.
-    """
-    cases = collected.shape[0]
-    whole = np.minimum(np.floor(budget_cells), CELLS - 1.0)  # the last cell that fits
-    room = CELLS - 1 - int(whole.min())
-    size = min(room + 2, CELLS) if room else 1
-    tokens = np.arange(CELLS)
-    place = np.minimum(tokens / span_cells[:, None], 1.0) * _NODES
-    filled = _split(np.where(tokens <= whole[:, None], place, 2.0 * _NODES), _NODES + 1)
-    sources = np.empty((cases, _NODES + 1 + size, CELLS))
-    sources[:, : _NODES + 1] = collected
-    # what a full step collects behind j cells left over is its law moved by j, with what passes the end put there
-    padded = np.concatenate([np.zeros((cases, size - 1)), collected[:, -1]], axis=1)
-    sources[:, _NODES + 1 :] = sliding_window_view(padded, CELLS, axis=1)[:, ::-1]
-    sources[:, _NODES + 2 :, -1] += np.cumsum(collected[:, -1, :0:-1], axis=1)[:, : size - 1]
-    balance = np.zeros((cases, _NODES + 1 + size, _NODES + 1 + size))
-    balance[:, : _NODES + 1] = np.swapaxes(sources @ filled, 1, 2)
-    if room:
-        # cells beyond the budget by m + 1 - part leave that over: a shift, with parts to the points beside it
-        part = np.where(budget_cells < CELLS - 1.0, budget_cells - whole, 0.0)[:, None, None]
-        beyond = (whole[:, None] + 1.0 + np.arange(size)).astype(np.intp)
-        left = sources[np.arange(cases)[:, None], :, np.minimum(beyond, CELLS - 1)]
-        left[beyond >= CELLS] = 0.0
-        balance[:, _NODES + 1 :] = part * left
-        balance[:, _NODES + 2 :] += (1.0 - part) * left[:, :-1]
-    diagonal = np.arange(balance.shape[1])
-    balance[:, diagonal, diagonal] -= 1.0
-    balance[:, 0] = 1.0
-    total = np.zeros((*balance.shape[:2], 1))
-    total[:, 0] = 1.0
-    law = np.maximum(np.linalg.solve(balance, total)[..., 0], 0.0)
-    law /= law.sum(axis=1, keepdims=True)
-    return law[:, : _NODES + 1], law[:, _NODES + 1 :]
-
-
-def _split(position: FloatArray, count: int) -> FloatArray:
-    """Shares of each position that belong to the points 0 to ``count`` - 1 beside it; none far from them."""
-    return np.maximum(1.0 - np.abs(position[..., None] - np.arange(count)), 0.0)
-
-
 def _arrivals(rate: FloatArray, seconds: FloatArray, wave: ComplexArray) -> ComplexArray:
-    """Transform of the prompt tokens that arrive in evenly spaced times, shape (C, n, F)."""
-    ratio = np.exp(-(rate * (seconds[:, 1] - seconds[:, 0]))[:, None] * wave)
+    """Transform of the prompt tokens that arrive in these times, shape (C, n, F)."""
+    return np.asarray(np.exp(-(rate[:, None] * seconds)[..., None] * wave[:, None, :]))
+
+
+def _arrivals_along(rate: FloatArray, seconds: FloatArray, wave: ComplexArray) -> ComplexArray:
+    """The same by products where the times go by a polynomial of second degree: few exponentials are taken."""
+    bends = np.diff(seconds, n=2, axis=1)
+    scale = np.abs(seconds).max(axis=1, keepdims=True)
+    if seconds.shape[1] < 4 or bool((np.abs(np.diff(bends, axis=1)) > _SMOOTH * scale).any()):
+        return _arrivals(rate, seconds, wave)
     powers = np.empty((*seconds.shape, wave.shape[1]), dtype=complex)
     powers[:, 0] = np.exp(-(rate * seconds[:, 0])[:, None] * wave)
+    ratio = np.exp(-(rate * (seconds[:, 1] - seconds[:, 0]))[:, None] * wave)
+    curved = bool((np.abs(bends) > _SMOOTH * scale).any())
+    bend = np.exp(-(rate * bends[:, 0])[:, None] * wave) if curved else None
     for node in range(1, seconds.shape[1]):
         np.multiply(powers[:, node - 1], ratio, out=powers[:, node])
+        if bend is not None:
+            ratio *= bend
     return powers
 
 

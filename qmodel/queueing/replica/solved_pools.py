@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import numpy.typing as npt
 
 from qmodel.queueing.bursts.phase_mixture import over_phases
 from qmodel.queueing.bursts.phase_occupancy import BurstyOccupancy
@@ -13,7 +14,7 @@ from qmodel.queueing.replica.batch_priority import Ranks
 from qmodel.queueing.replica.chain import Occupancy
 from qmodel.queueing.replica.first_token import PrefillDelay, prefill_delay
 from qmodel.queueing.replica.percentiles import GridLaw, KernelLaw, delayed
-from qmodel.queueing.replica.prefill import Backlog, backlog
+from qmodel.queueing.replica.prefill import Backlog, backlog, budget_binds
 from qmodel.queueing.replica.stacks import ReplicaStack, WorkStack
 from qmodel.queueing.replica.token_times import (
     LeftBehind,
@@ -32,7 +33,10 @@ __all__ = ["ClassView", "SolvedPools"]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SolvedPools:
-    """C stable cases of one replica and one mix, solved; with bursts C m rows, m phases of the rate for each."""
+    """C stable cases of one replica and one mix, solved; with bursts C m rows, m phases of the rate for each.
+
+    ``beside`` are the replicas behind a router that looks at queues, None with another router.
+    """
 
     replica: Replica | ReplicaStack
     work: Work | WorkStack
@@ -40,6 +44,7 @@ class SolvedPools:
     run: Pace
     rate_rps: FloatArray
     evenness: FloatArray
+    beside: FloatArray | None
     company: FloatArray | None
     bursts: BurstyOccupancy | None
     ranks: Ranks | None
@@ -48,7 +53,33 @@ class SolvedPools:
         """The prefill backlog, solved on demand: means per token do without it."""
         clump = None if self.bursts is None else self.bursts.clump
         rate_rps = self.rate_rps if self.company is None else self.company * self.rate_rps
-        return backlog(self.replica, self.work, self.seen, rate_rps, self.evenness, clump)
+        return backlog(self.replica, self.work, self.seen, rate_rps, self.evenness, clump, self.beside)
+
+    def left_by(self, member: ClassWork, waiting: Backlog | None, delay: PrefillDelay | None) -> LeftBehind:
+        """Prefill that waits when a request of a class has its first token; first come, first served."""
+        delta_s = self.replica.step.delta_s
+        taken = 1.0 if waiting is None else waiting.taken
+        left = left_behind(self.run, member.lengths.prompt, delta_s, taken)
+        if self.company is not None:
+            return replace(left, mean_s=self.company * left.mean_s, variance=self.company * left.variance)
+        if waiting is None or delay is None or delay.behind_tokens is None or self.bursts is not None:
+            return left
+        excess_s = np.maximum(delay.behind_tokens - waiting.mean_tokens, 0.0) * delta_s
+        mean_s = taken * left.mean_s + (1.0 - taken) * excess_s
+        if self.beside is not None:  # one replica has every arrival, whatever the router
+            mean_s = np.where(self.beside == 1.0, mean_s, left.mean_s)
+        return replace(left, mean_s=mean_s)
+
+    @property
+    def cases(self) -> int:
+        """How many there are."""
+        return self.rate_rps.size if self.bursts is None else self.bursts.p_wait.size
+
+    def budget_binds(self) -> npt.NDArray[np.bool_]:
+        """Whether times per token need the backlog too: what prefill waits may last over several steps, shape (C,)."""
+        clump = None if self.bursts is None else self.bursts.clump
+        found = budget_binds(self.replica, self.work, self.seen, self.rate_rps, clump)
+        return np.asarray(found.reshape(self.cases, -1).any(axis=1))
 
     def phases_met(self, member: ClassWork) -> FloatArray | None:
         """Share of the requests of a class that come in each phase, shape (C, m); None without bursts."""
@@ -59,7 +90,7 @@ class SolvedPools:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ClassView:
-    """What the requests of one class meet, C cases; ``found`` is None where only the time per token is asked for."""
+    """What the requests of one class meet, C cases; ``found`` is None without the backlog."""
 
     state: SolvedPools
     member: ClassWork
@@ -69,17 +100,15 @@ class ClassView:
 
     @classmethod
     def of(cls, state: SolvedPools, member: ClassWork, waiting: Backlog | None) -> ClassView:
-        seen, prompt = state.seen, member.lengths.prompt
+        seen = state.seen if state.ranks is None else state.ranks.seen_by(member, state.seen)
+        if waiting is None:
+            return cls(state=state, member=member, seen=seen, left=state.left_by(member, None, None), found=None)
+        prompt, pooled = member.lengths.prompt, state.work.lengths.prompt.mean
+        found = in_turn = prefill_delay(waiting, state.replica, prompt, state.seen.idle, pooled)
         if state.ranks is not None:
-            seen = state.ranks.seen_by(member, seen)
-            waiting = waiting if waiting is None else state.ranks.found_by(member, waiting)
-        left = left_behind(state.run, prompt, state.replica.step.delta_s)
-        if state.company is not None:
-            left = replace(left, mean_s=state.company * left.mean_s, variance=state.company * left.variance)
-        found = None
-        if waiting is not None:
-            found = prefill_delay(waiting, state.replica, prompt, seen.idle, state.work.lengths.prompt.mean)
-        return cls(state=state, member=member, seen=seen, left=left, found=found)
+            ranked = state.ranks.found_by(member, waiting)
+            found = prefill_delay(ranked, state.replica, prompt, seen.idle, pooled)
+        return cls(state=state, member=member, seen=seen, left=state.left_by(member, waiting, in_turn), found=found)
 
     def steps_to(self, name: str) -> FloatArray | None:
         """Bands of the steps from the first token to where a metric ends; None where it ends there."""
@@ -122,5 +151,13 @@ class ClassView:
                 mean = mean + seen.p_wait * seen.wait_mean_s
             else:
                 mean = mean_time_to_token(self.state.run, steps, self.left, mean, seen)
+        return self._over_phases(mean)
+
+    def least_tpot(self) -> FloatArray:
+        """Mean time per token without any prefill left behind at the first token, s, shape (C,)."""
+        none = replace(self.left, mean_s=np.zeros_like(self.left.mean_s))
+        return self._over_phases(mean_time_per_token(self.state.run, self.member.output_bands, none))
+
+    def _over_phases(self, mean: FloatArray) -> FloatArray:
         met = self.state.phases_met(self.member)
         return mean if met is None else np.asarray((mean.reshape(met.shape) * met).sum(axis=1))

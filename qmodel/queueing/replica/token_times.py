@@ -46,6 +46,7 @@ class Pace:
         second, third: rate of other requests at one replica times E[(delta P)^k] for k = 2, 3, shapes (C,).
         regular: part of ``second`` that goes where a router lets a request come for each that leaves, shape (C,).
         turnover_s: residence time over which such departures become regular, shape (C,).
+        swelling_s: growth of the step time per sequence times the prefill share of those that come, shape (C,).
         paused_s: time that a sequence loses by evictions soon after it began, shape (C,).
     """
 
@@ -62,6 +63,7 @@ class Pace:
     third: FloatArray
     regular: FloatArray
     turnover_s: FloatArray
+    swelling_s: FloatArray
     paused_s: FloatArray
 
 
@@ -71,10 +73,12 @@ class LeftBehind:
 
     Attributes:
         mean_s, variance: of its length, shapes (C,).
+        kept: part of it that is there a step later, with what it draws in, shape (C,).
     """
 
     mean_s: FloatArray
     variance: FloatArray
+    kept: FloatArray
 
 
 def pace(
@@ -132,6 +136,7 @@ def pace(
         third=third,
         regular=even * max(1.0 - work.lengths.output.scv, 0.0) * others * (delta * p1) ** 2,
         turnover_s=seen.residence_s * max(1.0 - work.lengths.output.scv, 1e-3) / 2.0,
+        swelling_s=feedback * (1.0 - even) * _slope_s(replica, work, seen),
         paused_s=np.zeros_like(busy) + paused,
     )
 
@@ -164,13 +169,19 @@ def _crowding_s(
     that results is larger, as far as there are slots.
     """
     batch = np.maximum(seen.mean_batch, 1.0)
-    step = replica.step
-    slope = (step.tau_s(1.05 * batch, work.context) - step.tau_s(batch, work.context)) / (0.05 * batch)
-    prefill = step.delta_s * work.lengths.prompt.mean
+    slope = _slope_s(replica, work, seen)
+    prefill = replica.step.delta_s * work.lengths.prompt.mean
     growth = np.minimum(rate_rps * (work.steps * slope + prefill), 0.9)
     more = rate_rps * np.maximum(longer_s, 0.0) / (1.0 - growth)
     room = np.maximum(replica.max_num_seqs - batch, 1e-9)
     return np.asarray(slope * -np.expm1(-more / room) * room / (1.0 - np.minimum(rate_rps * prefill, 0.95)))
+
+
+def _slope_s(replica: Replica | ReplicaStack, work: Work | WorkStack, seen: Occupancy) -> FloatArray:
+    """What one more sequence adds to a step at the mean batch, s, shape (C,)."""
+    batch = np.maximum(seen.mean_batch, 1.0)
+    more = replica.step.tau_s(1.05 * batch, work.context) - replica.step.tau_s(batch, work.context)
+    return np.asarray(more / (0.05 * batch))
 
 
 def _met_step(
@@ -190,7 +201,7 @@ def _met_step(
     return met, np.maximum(cube / step - met**2, 0.0)
 
 
-def left_behind(run: Pace, prompt: Law, delta_s: FloatArray | float) -> LeftBehind:
+def left_behind(run: Pace, prompt: Law, delta_s: FloatArray | float, taken: FloatArray | float = 1.0) -> LeftBehind:
     """Prefill waiting when the first token of a request with prompt law ``prompt`` comes.
 
     A request's own prefill makes its step long, and it shares that step with the prompts that came with it; more
@@ -200,12 +211,17 @@ def left_behind(run: Pace, prompt: Law, delta_s: FloatArray | float) -> LeftBehi
         run: the pace.
         prompt: prompts of the class.
         delta_s: prefill time of one token, s.
+        taken: part of what waits beyond the usual that one step takes, 1 where no budget fills, shape (C,).
     """
     p1, p2, _ = prompt.moments
     longer = delta_s * p1 + run.feedback * np.maximum(run.met_step_s - run.token_s, 0.0)
     spread = delta_s**2 * (p2 - p1**2) + run.second * run.met_step_s + run.feedback**2 * run.met_step_variance
     collecting_s = run.token_s + longer * run.feedback / np.maximum(run.busy, 1e-300)
-    return LeftBehind(mean_s=run.feedback * longer, variance=run.feedback**2 * spread + run.second * collecting_s)
+    return LeftBehind(
+        mean_s=run.feedback * longer,
+        variance=run.feedback**2 * spread + run.second * collecting_s,
+        kept=1.0 - (1.0 - run.feedback) * taken,
+    )
 
 
 def time_per_token(run: Pace, bands: FloatArray, left: LeftBehind) -> KernelLaw | None:
@@ -220,7 +236,7 @@ def time_per_token(run: Pace, bands: FloatArray, left: LeftBehind) -> KernelLaw 
     if not kept.any():
         return None
     weight, steps = bands[0][kept] / bands[0][kept].sum(), np.maximum(bands[1][kept] - 1.0, 0.5)
-    centre, variance, third = _given_steps(run, steps, left)
+    centre, variance, third, _ = _given_steps(run, steps, left)
     law = _kernels(np.broadcast_to(weight, centre.shape), centre / steps, variance / steps**2, third / steps**3)
     return replace(law, bounds_s=(run.shortest_s, run.longest_s))
 
@@ -242,13 +258,20 @@ def time_to_token(
         wait: its p_wait, wait_mean_s and wait_scv.
     """
     weight, steps, within = bands
-    centre, variance, third = _given_steps(run, np.maximum(steps, 0.0), left)
+    later = np.maximum(steps, 0.0)
+    centre, variance, third, echo = _given_steps(run, later, left)
+    less = _less_spread(run, later, centre, variance)
     none = steps <= 0.0
-    centre, variance, third = (np.where(none, 0.0, item) for item in (centre, variance, third))
+    centre, variance, third, echo = (
+        np.where(none, 0.0, item) for item in (centre, less * variance, less**1.5 * third, echo)
+    )
     first_mean, first_variance, first_third = first
     centre = centre + first_mean[:, None]
-    variance = variance + first_variance[:, None] + run.token_s[:, None] ** 2 * within
-    third = np.maximum(third + first_third[:, None], 0.0)
+    apart = variance + first_variance[:, None]
+    # whoever waits long for the first token leaves more prompts behind: what arrived meanwhile
+    both = np.minimum(echo * first_variance[:, None], np.sqrt(variance * first_variance[:, None]))
+    third = np.maximum(third + first_third[:, None], 0.0) * (1.0 + 2.0 * both / np.maximum(apart, 1e-300)) ** 1.5
+    variance = apart + 2.0 * both + run.token_s[:, None] ** 2 * within
     mass = np.broadcast_to(weight, centre.shape)
     waits = np.where(wait.p_wait > _NOTICEABLE, wait.p_wait, 0.0)
     centre = centre + np.where(waits > 0.0, 0.0, wait.p_wait * wait.wait_mean_s)[:, None]
@@ -290,37 +313,58 @@ def mean_time_to_token(
     return np.asarray(np.where(steps <= 0.0, 0.0, mean) @ weight + first_mean_s + wait.p_wait * wait.wait_mean_s)
 
 
-def _given_steps(run: Pace, steps: FloatArray, left: LeftBehind) -> tuple[FloatArray, FloatArray, FloatArray]:
+def _given_steps(
+    run: Pace, steps: FloatArray, left: LeftBehind
+) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
     """Mean, variance and third central moment of the time of so many decode steps, shapes (C, k).
+
+    And how much longer they take for a second by which the first token came later.
 
     The pace without prefill drifts with the batch: over a time y memories long its average keeps a share
     2 (y - 1 + e^-y) / y^2 of its variance. Prompts of others prolong the steps, and more prompts come meanwhile: the
     time is a busy period that starts with the decode work, whose cumulants are standard. So does what was left behind
-    at the first token, as far as the steps last: each draws in a share ``feedback`` of the one before.
+    at the first token, as far as the steps last: each takes a part of it and draws in a share ``feedback`` of that.
     """
     feedback = run.feedback[:, None]
     free = 1.0 - feedback
     elapsed = run.token_s[:, None] * steps
-    drift = run.variance[:, None] * _kept(elapsed, run.memory_s[:, None]) * (steps / free) ** 2
+    remembered = _kept(elapsed, run.memory_s[:, None])
+    drift = run.variance[:, None] * remembered * (steps / free) ** 2
+    swelling = run.swelling_s[:, None] * remembered * steps * elapsed / free**2
     second = run.second[:, None] - run.regular[:, None] * (1.0 - _kept(elapsed, run.turnover_s[:, None]))
-    mean, drawn, extra, held = _mean_given_steps(run, steps, left)
+    mean, drawn, extra, held, fits = _mean_given_steps(run, steps, left)
     early = left.variance[:, None] * (drawn * held / np.maximum(extra, 1e-300)) ** 2
-    variance = drift + second * elapsed / free**2 + early
+    variance = drift + swelling + second * elapsed / free**2 + early
     skewed = 2.0 * drift**2 / np.maximum(elapsed, 1e-300) + 2.0 * early**2 / np.maximum(held + np.sqrt(early), 1e-300)
     skewed += elapsed * (run.third[:, None] / free**3 + 3.0 * second**2 / free**4)
-    return mean, variance, skewed
+    return mean, variance, skewed, feedback * drawn * fits
+
+
+def _less_spread(run: Pace, steps: FloatArray, mean: FloatArray, variance: FloatArray) -> FloatArray:
+    """Part of the variance that is left where steps between the shortest and the longest cannot vary so much.
+
+    A sum of values in [a, b] with mean m varies by (b - m)(m - a) at most; half of that where the other says as much.
+
+    Reference: Bhatia and Davis, American Mathematical Monthly 107 (2000); the combination is own construction.
+    """
+    decode = mean - run.paused_s[:, None]
+    most = (run.longest_s[:, None] * steps - decode) * (decode - run.shortest_s[:, None] * steps)
+    most = np.maximum(most, (0.01 * decode) ** 2 + 1e-300)
+    return most / (most + variance)
 
 
 def _mean_given_steps(
     run: Pace, steps: FloatArray, left: LeftBehind
-) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-    """Mean of :func:`_given_steps`; prefill that one second left behind draws in, all of it, and what of it fits."""
+) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray, FloatArray]:
+    """Mean of :func:`_given_steps`; prefill that one second left behind draws in, all, what fits, what of more."""
     feedback = run.feedback[:, None]
     ceiling = np.maximum((run.longest_s - run.token_s)[:, None] * steps, 1e-12)  # no step is longer than a full budget
-    drawn = -np.expm1(np.log(np.maximum(feedback, 1e-12)) * np.minimum(steps, _MANY)) / (1.0 - feedback)
+    kept = np.maximum(left.kept[:, None], 1e-12)
+    drawn = -np.expm1(np.log(kept) * np.minimum(steps, _MANY)) / (1.0 - feedback)
     extra = left.mean_s[:, None] * drawn
-    held = -ceiling * np.expm1(-extra / ceiling)
-    return run.token_s[:, None] * steps + held + run.paused_s[:, None], drawn, extra, held
+    full = np.exp(-extra / ceiling)
+    held = ceiling * (1.0 - full)
+    return run.token_s[:, None] * steps + held + run.paused_s[:, None], drawn, extra, held, full
 
 
 def _kept(elapsed: FloatArray, memory_s: FloatArray) -> FloatArray:
