@@ -13,8 +13,8 @@ from qmodel.candidates.resources import resource_shares, tpot_limit_s
 from qmodel.candidates.stage_candidates import on_stages
 from qmodel.candidates.stage_frontiers import stage_between, stage_crossings, stage_loads, stage_ratios
 from qmodel.evaluation import slo_ratios
-from qmodel.queueing import pool_metrics, utilisation
-from qmodel.types import FloatArray, IntArray, Metric, RequestClass, Stream
+from qmodel.queueing import least_tpot, utilisation
+from qmodel.types import FloatArray, IntArray, RequestClass, Stream
 
 __all__ = ["Frontier", "feasible_at", "frontier", "frontier_between", "least_counts", "optimistic_loads", "unit_loads"]
 
@@ -104,10 +104,10 @@ def _target_ratios(
 def _screened(
     candidates: Sequence[Candidate], classes: Sequence[RequestClass], counts: IntArray, loads: FloatArray
 ) -> FloatArray:
-    """Mean TPOT over what the targets allow it, shape (C,)."""
+    """The least that mean TPOT can be over what the targets allow it, shape (C,)."""
     worst = np.empty(len(candidates))
     for rows in _alike(candidates):
-        worst[rows] = _mean_tpot_ratios(_take(candidates, rows), classes, counts[rows], loads[rows])
+        worst[rows] = _least_tpot_ratios(_take(candidates, rows), classes, counts[rows], loads[rows])
     return worst
 
 
@@ -117,23 +117,21 @@ def _alike(candidates: Sequence[Candidate]) -> list[IntArray]:
     return [np.flatnonzero([kind == one for kind in kinds]) for one in sorted(set(kinds))]
 
 
-def _mean_tpot_ratios(
+def _least_tpot_ratios(
     candidates: Sequence[Candidate], classes: Sequence[RequestClass], counts: IntArray, loads: FloatArray
 ) -> FloatArray:
-    """Mean TPOT over what the targets allow it, shape (C,); takes microseconds and settles most cases that miss.
+    """A lower bound of mean TPOT over what targets allow, shape (C,); takes microseconds and settles most that miss.
 
     The candidates have one router and one confidence.
     Bursts are left out of this screen: under them nothing is served faster than under Poisson arrivals.
     """
     replicas, router = [item.replica for item in candidates], candidates[0].router
     limits = {item.name: tpot_limit_s(item, candidates[0].confidence) for item in classes}
-    wanted: list[tuple[str, Metric, float | None]] = [
-        (name, "tpot", None) for name, limit_s in limits.items() if np.isfinite(limit_s)
-    ]
-    if not wanted:
+    names = [name for name, limit_s in limits.items() if np.isfinite(limit_s)]
+    if not names:
         return np.zeros(len(replicas))
-    values = pool_metrics(replicas, [_unburst(item) for item in classes], counts, loads, router, wanted)
-    return np.asarray((values / np.array([limits[name] for name, _, _ in wanted])).max(axis=1))
+    least = least_tpot(replicas, [_unburst(item) for item in classes], counts, loads, router, names)
+    return np.asarray((least / np.array([limits[name] for name in names])).max(axis=1))
 
 
 def _unburst(item: RequestClass) -> Stream:
