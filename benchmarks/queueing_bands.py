@@ -4,7 +4,7 @@ Run from the checkout: ``python -m benchmarks.queueing_bands``. For each limit, 
 of |measured / predicted - 1| over the cells of a range of loads is taken; ranges whose deciles fall with the load are
 pooled. The module ``qmodel.queueing.replica.error_bands`` holds the result, rounded. Coverage is counted three times:
 on the cells set aside with a table made of the others; with tables made of two thirds of the settings on the third; and
-of the shipped table on older runs, which none of them is made of.
+of the shipped table on older runs and on fresh cells that were set aside, which none of them is made of.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ from qmodel.queueing.replica.work import pooled_work
 from qmodel.types import FloatArray, Metric, Replica, Stream
 from tests.queueing.bursty_pools import STATS as BURSTY_STATS
 from tests.queueing.bursty_pools import bursty_runs
+from tests.queueing.fresh_cells import STATS as FRESH_STATS
+from tests.queueing.fresh_cells import fresh_runs
 from tests.queueing.llm_cases import METRICS as OLD_METRICS
 from tests.queueing.llm_cases import STATS as OLD_STATS
 from tests.queueing.llm_cases import runs
@@ -35,7 +37,7 @@ from tests.queueing.priority_pools import RUNS as PRIORITY_RUNS
 from tests.queueing.priority_pools import predicted as predicted_ranked
 from tests.queueing.slot_cells import COLUMNS, cells
 
-__all__ = ["LOADS", "Row", "covered", "fitted", "measured_rows", "older_rows"]
+__all__ = ["LOADS", "Row", "covered", "fitted", "measured_rows", "older_rows", "unseen_rows"]
 
 LOADS = (0.0, 0.5, 0.775, 0.86, 1.0)  # utilisations that part the ranges; each has a knot of the table
 COVER = 0.9
@@ -91,7 +93,14 @@ class Row:
 @cache
 def measured_rows() -> tuple[Row, ...]:
     """Every row that the tables are made of."""
-    return (*_slot_rows(), *_memory_rows(), *_bursty_rows(), *_ranked_rows())
+    fresh = (row for row in _fresh_rows() if not row.aside)
+    return (*_slot_rows(), *_memory_rows(), *_bursty_rows(), *_ranked_rows(), *fresh)
+
+
+@cache
+def unseen_rows() -> tuple[Row, ...]:
+    """Rows of the fresh cells set aside, which neither models nor tables are made of."""
+    return tuple(row for row in _fresh_rows() if row.aside)
 
 
 @cache
@@ -132,6 +141,16 @@ def _memory_rows() -> Iterator[Row]:
         if run.stable:
             measured = {name: run.measured_s[name] for name in MEMORY_STATS}
             yield from _rows("kv", str(cell.setting), cell.aside, prediction, "a", measured)
+
+
+def _fresh_rows() -> Iterator[Row]:
+    for run in fresh_runs():
+        cell = run.cell
+        prediction = pool(cell.replica, cell.streams, cell.replicas, cell.router)
+        kind = "kv" if limited_by_memory(cell.replica, cell.streams) else "slots"
+        for name, values in run.measured_s.items() if run.stable else ():
+            measured = dict(zip(FRESH_STATS, values.tolist(), strict=True))
+            yield from _rows(kind, f"fresh {cell.setting}", cell.aside, prediction, name, measured)
 
 
 def _bursty_rows() -> Iterator[Row]:
@@ -247,10 +266,11 @@ def main() -> None:
         for mine in [*_groups(members), members]:
             name = f"{table:13s} all" if mine is members else _name(mine)
             print(f"{name:44s} {_aside(mine)} {_by_thirds(mine)} {_shares(covered(mine, shipped(mine)))}")
-    print(f"\n{'older runs, shipped table':44s} {'rows':>14s} {'covered':>14s}")
-    for kind in ("slots", "kv"):
-        for mine in _groups([row for row in older_rows() if row.kind == kind]):
-            print(f"{_name(mine):44s} {len(mine):14d} {_shares(covered(mine, shipped(mine)))}")
+    for title, others in (("older runs", older_rows()), ("fresh cells set aside", unseen_rows())):
+        print(f"\n{f'{title}, shipped table':44s} {'rows':>14s} {'covered':>14s}")
+        for kind in ("slots", "kv"):
+            for mine in _groups([row for row in others if row.kind == kind]):
+                print(f"{_name(mine):44s} {len(mine):14d} {_shares(covered(mine, shipped(mine)))}")
 
 
 def _groups(rows: Sequence[Row]) -> list[list[Row]]:

@@ -17,7 +17,7 @@ from qmodel.types import FloatArray, Metric
 
 __all__ = ["KNOTS", "BandKind", "ErrorBand", "error_band", "interpolated", "least_band", "queueing_band"]
 
-BandKind = Literal["slots", "kv", "kv ranked", "bursty"]
+BandKind = Literal["slots", "kv", "slots ranked", "kv ranked", "bursty"]
 
 KNOTS = (0.4, 0.7, 0.83, 0.93)  # utilisations; below the first nothing changes, beyond the last the last slope goes on
 _LEVELS = (0.5, 0.95, 0.99)  # the mean's band holds up to the median, that of p99 beyond
@@ -26,22 +26,28 @@ _Metric = Literal["ttft", "tpot", "completion"]
 
 _TABLES: Mapping[BandKind, Mapping[_Metric, _Rows]] = {
     "slots": {
-        "ttft": ((0.08, 0.09, 0.13, 0.37), (0.10, 0.12, 0.16, 0.51), (0.12, 0.15, 0.27, 0.58)),
-        "tpot": ((0.04, 0.065, 0.10, 0.16), (0.10, 0.12, 0.12, 0.185), (0.15, 0.17, 0.17, 0.23)),
-        "completion": ((0.045, 0.045, 0.075, 0.21), (0.09, 0.11, 0.11, 0.22), (0.10, 0.15, 0.17, 0.29)),
+        "ttft": ((0.085, 0.085, 0.12, 0.26), (0.095, 0.095, 0.12, 0.35), (0.11, 0.11, 0.18, 0.45)),
+        "tpot": ((0.03, 0.035, 0.055, 0.07), (0.1, 0.1, 0.1, 0.17), (0.14, 0.15, 0.15, 0.18)),
+        "completion": ((0.04, 0.04, 0.055, 0.095), (0.07, 0.075, 0.08, 0.13), (0.085, 0.11, 0.12, 0.14)),
     },
     "kv": {
-        "ttft": ((0.23, 0.23, 0.29, 0.52), (0.04, 0.29, 0.48, 0.55), (0.26, 0.26, 0.32, 0.59)),
-        "tpot": ((0.005, 0.01, 0.025, 0.10), (0.02, 0.095, 0.21, 0.69), (0.03, 0.13, 0.29, 0.86)),
-        "completion": ((0.01, 0.02, 0.065, 0.28), (0.025, 0.045, 0.10, 0.39), (0.03, 0.06, 0.15, 0.52)),
+        "ttft": ((0.23, 0.23, 0.28, 0.44), (0.025, 0.27, 0.48, 0.68), (0.26, 0.26, 0.3, 0.48)),
+        "tpot": ((0.005, 0.01, 0.015, 0.095), (0.02, 0.085, 0.15, 0.52), (0.03, 0.12, 0.21, 0.53)),
+        "completion": ((0.015, 0.015, 0.025, 0.24), (0.02, 0.04, 0.045, 0.37), (0.025, 0.055, 0.065, 0.39)),
+    },
+    "slots ranked": {
+        "ttft": ((0.035, 0.035, 0.18, 0.37), (0.055, 0.055, 0.19, 0.44), (0.065, 0.065, 0.38, 0.47)),
+        "completion": ((0.025, 0.025, 0.055, 0.13), (0.035, 0.035, 0.085, 0.17), (0.07, 0.07, 0.1, 0.17)),
     },
     "kv ranked": {
         "ttft": ((0.03, 0.03, 0.38, 1.64), (0.03, 0.03, 0.46, 2.25), (0.04, 0.04, 0.53, 2.41)),
+        "tpot": ((0.015, 0.015, 0.02, 0.025), (0.025, 0.025, 0.04, 0.07), (0.045, 0.045, 0.075, 0.11)),
+        "completion": ((0.03, 0.03, 0.04, 0.12), (0.045, 0.045, 0.055, 0.24), (0.045, 0.045, 0.06, 0.12)),
     },
     "bursty": {
-        "ttft": ((0.095, 0.25, 0.38, 0.50), (0.095, 0.24, 0.38, 0.58), (0.11, 0.37, 0.46, 0.62)),
-        "tpot": ((0.03, 0.065, 0.065, 0.065), (0.12, 0.19, 0.31, 0.31), (0.16, 0.28, 0.40, 0.40)),
-        "completion": ((0.035, 0.065, 0.12, 0.16), (0.045, 0.08, 0.08, 0.11), (0.07, 0.07, 0.07, 0.13)),
+        "ttft": ((0.1, 0.2, 0.38, 0.47), (0.11, 0.23, 0.38, 0.54), (0.13, 0.37, 0.45, 0.62)),
+        "tpot": ((0.03, 0.065, 0.065, 0.065), (0.11, 0.18, 0.31, 0.31), (0.15, 0.27, 0.4, 0.4)),
+        "completion": ((0.035, 0.065, 0.12, 0.16), (0.05, 0.07, 0.075, 0.1), (0.07, 0.07, 0.07, 0.12)),
     },
 }
 
@@ -94,7 +100,7 @@ def queueing_band(
 
     Example:
         >>> queueing_band("ttft", 0.95, [0.3, 0.7, 0.93]).tolist()
-        [0.1, 0.12, 0.51]
+        [0.095, 0.095, 0.35]
         >>> float(queueing_band("tpot", None, 0.7, True)) < float(queueing_band("tpot", None, 0.7))
         True
 
@@ -112,7 +118,7 @@ def error_band(
 
     Example:
         >>> error_band("ttft", 0.7, False).p95
-        0.12
+        0.095
     """
     mean, p95, p99 = _at_levels(metric, np.array(utilisation), np.array(by_memory), bursty, ranked).tolist()
     return ErrorBand(mean=mean, p95=p95, p99=p99)
@@ -143,11 +149,12 @@ def _at_levels(
 
 def _kinds(limit: str, bursty: bool, ranked: bool) -> list[BandKind]:
     """Tables that speak for a pool; the widest counts."""
-    kinds: list[BandKind] = ["kv" if limit == "kv" else "slots"]
+    slots = limit == "slots"
+    kinds: list[BandKind] = ["slots" if slots else "kv"]
     if bursty:
         kinds.append("bursty")
-    if ranked and limit == "kv":  # limited by slots, pools with priorities are off no farther than without
-        kinds.append("kv ranked")
+    if ranked:
+        kinds.append("slots ranked" if slots else "kv ranked")
     return kinds
 
 
