@@ -15,6 +15,7 @@ from unittest import mock
 from benchmarks import (
     bursty_accuracy,
     bursty_pools,
+    fresh_cells,
     priority_accuracy,
     queueing_accuracy,
     queueing_bands,
@@ -44,6 +45,10 @@ class Part:
 
 
 _SLOTS = "[theory/replica.md](theory/replica.md). Mean absolute and signed errors by load"
+_FRESH = (
+    "[theory/replica.md](theory/replica.md). Mean absolute and signed errors by load, and half widths of the"
+    " simulations' own intervals of mean TTFT"
+)
 _MEMORY = (
     "[theory/replica.md](theory/replica.md). Mean absolute errors, and half widths of the simulations' own intervals"
 )
@@ -68,6 +73,8 @@ _PARTS = (
     Part(
         title="Replica limited by slots, set aside", words=f"{_SLOTS}.", run=slot_accuracy.main, arguments=("--aside",)
     ),
+    Part(title="Replicas, fresh cells, development", words=f"{_FRESH}.", run=fresh_cells.main),
+    Part(title="Replicas, fresh cells, set aside", words=f"{_FRESH}.", run=fresh_cells.main, arguments=("--aside",)),
     Part(title="Replica limited by KV memory, development", words=f"{_MEMORY}.", run=replica_cells.main),
     Part(
         title="Replica limited by KV memory, set aside",
@@ -91,7 +98,8 @@ _PARTS = (
         words="[theory/replica.md](theory/replica.md#bands). First what the tables are made of; then the share of"
         " simulated values between prediction / (1 + band) and prediction x (1 + band), in brackets the share below the"
         " upper end: of the cells that were set aside with a table of the others, of each third of the settings with"
-        " tables of the other two, and of all cells and of older runs with the table of the package.",
+        " tables of the other two, and of all cells, of older runs and of fresh cells set aside with the table of the"
+        " package.",
         run=queueing_bands.main,
     ),
 )
