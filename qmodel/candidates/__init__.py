@@ -1,5 +1,7 @@
 """Enumeration of pools, the frontier of what they carry, and the columns of the integer program."""
 
+from qmodel.candidates.batch_columns import columns_for_group
+from qmodel.candidates.batch_frontiers import least_batch_replicas
 from qmodel.candidates.columns import Column, ColumnSet, columns_for_model
 from qmodel.candidates.enumeration import (
     ApiCandidate,
@@ -43,10 +45,12 @@ __all__ = [
     "Stage",
     "StageCandidate",
     "StageColumns",
+    "columns_for_group",
     "columns_for_model",
     "enumerate_candidates",
     "feasible_at",
     "frontier",
+    "least_batch_replicas",
     "least_counts",
     "open_pools_of",
     "optimistic_loads",

@@ -15,7 +15,7 @@ from qmodel.candidates.mixed_pools import Blend, SharedPool, shared_pools
 from qmodel.candidates.open_pools import OpenPool, cheapest_alone_usd, least_rate_usd
 from qmodel.types import FloatArray, IntArray, RequestClass
 
-__all__ = ["NOT_TRIED", "Column", "ColumnSet", "columns_for_model"]
+__all__ = ["NOT_TRIED", "Column", "ColumnSet", "columns_for_model", "undominated"]
 
 NOT_TRIED = -1  # a least count that was not looked for: even its optimistic cost is beyond the best
 _SHARED_CANDIDATES = 6  # whose shared pools are looked at from the start
@@ -295,7 +295,7 @@ def _direction(
                     )
                 )
     return _Direction(
-        columns=columns if keep_all else _undominated(columns),
+        columns=columns if keep_all else undominated(columns),
         least=least,
         ratios=ratios,
         best_usd_per_hour=best,
@@ -425,7 +425,7 @@ def _most_taken(column: Column) -> float:
     return column.candidate.taken_gpus if column.candidate.adds_up else np.inf
 
 
-def _undominated(columns: list[Column]) -> list[Column]:
+def undominated(columns: list[Column]) -> list[Column]:
     """Without columns that take no fewer GPUs of the same type, cost no less and carry no more than another."""
     kept: list[Column] = []
     ordered = sorted(columns, key=lambda c: (c.candidate.gpu, c.cost_usd_per_hour, c.gpus, -min(c.shares.values())))

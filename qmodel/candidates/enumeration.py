@@ -51,6 +51,7 @@ class PoolKind:
         whole_nodes: what is set aside is what is paid.
         offers: where its GPUs may be bought at several prices, these; ``price`` is then the cheapest.
         limited_by: key of the limit that sets ``max_replicas``; empty: none does.
+        held_share: share of the time in which its GPUs are held and paid.
     """
 
     model: str
@@ -65,11 +66,12 @@ class PoolKind:
     whole_nodes: bool = False
     offers: tuple[Offer, ...] = ()
     limited_by: str = ""
+    held_share: float = 1.0
 
     @property
     def cost_usd_per_hour(self) -> float:
         """Of one replica at the cheapest price; where nodes are paid whole, of what it fills of one."""
-        return self.price.usd_per_gpu_hour * self.paid_gpus
+        return self.price.usd_per_gpu_hour * self.paid_gpus * self.held_share
 
     @property
     def most_usd_per_hour(self) -> float:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from qmodel.candidates.batch_frontiers import batch_least_counts, batch_ratios
 from qmodel.candidates.crossings import TIGHT, BoolArray, Bracket, Look, narrowed
 from qmodel.candidates.enumeration import Candidate
 from qmodel.candidates.resources import resource_shares, tpot_limit_s
@@ -58,6 +59,8 @@ def feasible_at(
     candidates: Sequence[Candidate], classes: Sequence[RequestClass], counts: IntArray, loads: FloatArray
 ) -> FloatArray:
     """Worst prediction over target of each case, shape (C,); at most 1 where every target is met."""
+    if classes[0].batch is not None:
+        return batch_ratios(candidates, classes[0], counts, loads)
     if on_stages(candidates):
         return stage_ratios(candidates, classes, counts, loads)
     worst = _screened(candidates, classes, counts, loads)
@@ -291,6 +294,8 @@ def least_counts(
         classes: the direction.
         known: as for :func:`frontier`.
     """
+    if classes[0].batch is not None:
+        return batch_least_counts(candidates, classes[0])
     found = {} if known is None else known
     load = optimistic_loads(candidates, classes)
     limit = np.array([item.max_replicas for item in candidates])

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from qmodel.evaluation.api_pools import ApiCase, stated_row
+from qmodel.evaluation.batches import batch_latency_rows, batch_pools, batch_values, held_notes, held_shares
 from qmodel.evaluation.bindings import TOLERANCE, binding_of, value_of, widening
 from qmodel.evaluation.kv_links import sources_of
 from qmodel.evaluation.measured_pools import (
@@ -64,20 +65,26 @@ def assess(
         assumptions: sentences to hand on.
         detail: fill the latency table and say what binds; a check of the targets needs neither.
     """
-    predicted = {name: case for name, case in cases.items() if isinstance(case, PoolCase)}
+    held, streams = held_shares(classes, fleet), {name: item for name, item in classes.items() if item.batch is None}
+    together = {name: case for name, case in cases.items() if isinstance(case, PoolCase)}
+    batched = batch_pools(classes, together, fleet)
+    predicted = {name: case for name, case in together.items() if name not in batched}
     loads = {name: case.utilisation(classes, fleet) for name, case in cases.items() if isinstance(case, MeasuredCase)}
     full = [name for name, load in loads.items() if load > FULL]
-    predictions: dict[str, FleetPredictions] = {"nominal": predict_paths(classes, predicted, fleet)}
+    predictions: dict[str, FleetPredictions] = {"nominal": predict_paths(streams, predicted, fleet)}
     moved = [name for name, case in predicted.items() if case.replica.step.band.p90 > 0.0]
     for level in _LEVELS[1:]:
         predictions[level] = predict_paths(
-            classes, predicted, fleet, level=level, known=predictions["nominal"], changed=moved
+            streams, predicted, fleet, level=level, known=predictions["nominal"], changed=moved
         )
     nominal = predictions["nominal"]
-    slo = tuple(_slo_rows(classes, fleet, cases, predictions, full))
+    slo = (
+        *_slo_rows(streams, fleet, cases, predictions, full),
+        *(_slo_row(*item) for item in batch_values(classes, fleet, batched)),
+    )
     decided = "met_at_p90" if confidence == "p90" else "met"
     level = "p90" if confidence == "p90" else "nominal"
-    stable = nominal.stable and not full
+    stable = nominal.stable and not full and all(item.found.overload is None for item in batched.values())
     tokens_usd = {name: case.usd_per_hour(classes, fleet) for name, case in cases.items() if isinstance(case, ApiCase)}
     return Evaluation(
         fleet=fleet,
@@ -86,29 +93,34 @@ def assess(
             if isinstance(case, ApiCase)
             else measured_pool_row(case, loads[name])
             if isinstance(case, MeasuredCase)
+            else batched[name].pool_row(level, held[name], detail=detail)
+            if name in batched
             else pool_row(
                 case,
                 nominal.pools.get(name),
-                binding_of(name, classes, predicted, fleet, nominal, level, predictions[level]) if detail else "",
+                binding_of(name, streams, predicted, fleet, nominal, level, predictions[level]) if detail else "",
             )
             for name, case in cases.items()
         ),
         routing=tuple(_route_rows(classes, fleet)),
         slo=slo,
-        latency=tuple(_latency_rows(classes, fleet, nominal)) if detail else (),
+        latency=(*_latency_rows(streams, fleet, nominal), *batch_latency_rows(classes, fleet, batched))
+        if detail
+        else (),
         links=tuple(_link_rows(predicted, fleet, nominal)),
         purchases=(
-            *purchase_rows(fleet, {name: case.price for name, case in cases.items()}, limits),
+            *purchase_rows(fleet, {name: case.price for name, case in cases.items()}, limits, held),
             *token_rows(fleet, tokens_usd),
         ),
         stable=stable,
         feasible=stable and all(getattr(row, decided) for row in slo),
-        cost_usd_per_hour=_cost(classes, cases, fleet, limits),
+        cost_usd_per_hour=_cost(classes, cases, fleet, limits, held),
         assumptions=(
             *assumptions,
-            *_limit_notes(classes, cases, fleet, limits),
-            *_band_notes(predicted),
-            *_stage_notes(classes, predicted, fleet),
+            *_limit_notes(classes, cases, fleet, limits, held),
+            *held_notes(classes, fleet, held),
+            *_band_notes(together),
+            *_stage_notes(streams, predicted, fleet),
         ),
     )
 
@@ -160,9 +172,10 @@ def _cost(
     cases: Mapping[str, PoolCase | MeasuredCase],
     fleet: Fleet,
     limits: Limits | None,
+    held: Mapping[str, float],
 ) -> float:
-    """Of all pools, of GPUs that stand idle in nodes that are paid whole, and of what APIs are sent."""
-    pools = float(sum(case.pool.gpus * case.price.usd_per_gpu_hour for case in cases.values()))
+    """Of pools while they are held, of GPUs that stand idle in nodes that are paid whole, and of what APIs are sent."""
+    pools = float(sum(case.pool.gpus * case.price.usd_per_gpu_hour * held[name] for name, case in cases.items()))
     pools += sum(case.usd_per_hour(classes, fleet) for case in cases.values() if isinstance(case, ApiCase))
     return pools if limits is None else pools + sum(_idle_usd_per_hour(fleet, limits).values())
 
@@ -182,6 +195,7 @@ def _limit_notes(
     cases: Mapping[str, PoolCase | MeasuredCase],
     fleet: Fleet,
     limits: Limits | None,
+    held: Mapping[str, float],
 ) -> list[str]:
     """Limits that a fleet breaks, and what is paid for and serves nothing."""
     if limits is None:
@@ -191,7 +205,7 @@ def _limit_notes(
         f"the fleet breaks {cap.key}: it takes {limits.used(cap, fleet.holdings):.4g} {cap.unit} of {cap.most:g}"
         for cap in limits.exceeded(fleet.holdings)
     ]
-    cost, budget = _cost(classes, cases, fleet, limits), limits.budget_usd_per_hour
+    cost, budget = _cost(classes, cases, fleet, limits, held), limits.budget_usd_per_hour
     if budget is not None and cost > budget * (1.0 + TOLERANCE):
         notes.append(f"the fleet breaks fleet.budget_usd_per_hour: it costs {cost:.2f} of {budget:g} USD/h")
     for name in fleet.pools:

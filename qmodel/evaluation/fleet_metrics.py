@@ -13,8 +13,8 @@ from qmodel.errors import Problem, ScenarioError
 from qmodel.evaluation.api_pools import ApiCase
 from qmodel.evaluation.assessment import assess
 from qmodel.evaluation.kv_links import links_into
-from qmodel.evaluation.loaded_pools import LoadedPool, LoadedRow, loaded_parts
-from qmodel.evaluation.measured_pools import LoadedMeasured, MeasuredCase
+from qmodel.evaluation.loaded_pools import LoadedPart, loaded_parts
+from qmodel.evaluation.measured_pools import MeasuredCase
 from qmodel.evaluation.path_predictions import PoolCase
 from qmodel.evaluation.purchases import price_in_fleet
 from qmodel.evaluation.results import CapacityResult, CurveRow, Evaluation
@@ -208,10 +208,32 @@ def _routing_problems(instance: Instance, fleet: Fleet) -> list[Problem]:
             problems.append(Problem(key=f"routing.{name}", what=f"shares must sum to 1 (got {total:g})"))
         for path in paths:
             problems += _path_problems(item, path, f"routing.{name}", fleet)
+        if item.batch is not None:
+            problems += _batch_problems(item, paths, fleet)
     for name in fleet.routing:
         if name not in instance.classes:
             known = ", ".join(instance.classes)
             problems.append(Problem(key=f"routing.{name}", what=f"no class '{name}'", hint=f"one of {known}"))
+    return problems
+
+
+def _batch_problems(item: RequestClass, paths: Sequence[Path], fleet: Fleet) -> list[Problem]:
+    """A batch has its pools to itself, and passes one of them only."""
+    key, problems = f"routing.{item.name}", []
+    for path in paths:
+        if len(path.pools) > 1:
+            what = f"class '{item.name}' is a batch, which is not predicted in pools in a row"
+            problems.append(Problem(key=key, what=what, hint="give it a unified pool"))
+        for pool in (name for name in path.pools if name in fleet.pools):
+            if fleet.pools[pool].role == "api":
+                what = f"class '{item.name}' is a batch, and no API says when one is done"
+                problems.append(Problem(key=key, what=what, hint="give it a unified pool"))
+            others = [name for name, ways in fleet.routing.items() if any(pool in way.pools for way in ways)]
+            others.remove(item.name)
+            if others:
+                what = f"class '{item.name}' is a batch, and pool '{pool}' serves {', '.join(others)} too"
+                hint = "give the batch a pool of its own; qmodel.queueing.batch_with_online predicts one that is shared"
+                problems.append(Problem(key=key, what=what, hint=hint))
     return problems
 
 
@@ -240,7 +262,7 @@ def _path_problems(item: RequestClass, path: Path, key: str, fleet: Fleet) -> li
     return problems
 
 
-def _curve_row(pools: Sequence[LoadedPool | LoadedRow | LoadedMeasured], factor: float, total_rps: float) -> CurveRow:
+def _curve_row(pools: Sequence[LoadedPart], factor: float, total_rps: float) -> CurveRow:
     busiest = max(item.utilisations([factor])[0] for item in pools)
     worst, name = -1.0, ""
     for item in pools:

@@ -8,30 +8,31 @@ import numpy as np
 
 from qmodel.evaluation.assessment import slo_ratios
 from qmodel.evaluation.bindings import value_of
+from qmodel.evaluation.loaded_batches import LoadedBatch
 from qmodel.evaluation.measured_pools import LoadedMeasured, MeasuredCase
 from qmodel.evaluation.path_predictions import FleetPredictions, PoolCase, predict_paths
 from qmodel.problem import Instance, at_confidence
 from qmodel.queueing import utilisation
 from qmodel.types import Fleet, FloatArray, RequestClass, Slo, Stream
 
-__all__ = ["LoadedPool", "LoadedRow", "loaded_parts"]
+__all__ = ["LoadedPart", "LoadedPool", "LoadedRow", "loaded_parts"]
 
 _BISECTIONS = 24
 _ROW_BISECTIONS = 14
 _LEAST_LOAD = 1e-6  # of the largest stable one: a target missed there is missed at any load
 
 
-def loaded_parts(
-    instance: Instance, fleet: Fleet, cases: Mapping[str, PoolCase | MeasuredCase]
-) -> list[LoadedPool | LoadedRow | LoadedMeasured]:
+def loaded_parts(instance: Instance, fleet: Fleet, cases: Mapping[str, PoolCase | MeasuredCase]) -> list[LoadedPart]:
     """The parts of a fleet that share no pool: unified pools one by one, and pools joined by paths together."""
-    parts: list[LoadedPool | LoadedRow | LoadedMeasured] = []
+    parts: list[LoadedPart] = []
     predicted = {name: case for name, case in cases.items() if isinstance(case, PoolCase)}
     for names in fleet.joined_pools:
         first = cases[names[0]]
-        part: LoadedPool | LoadedRow | LoadedMeasured
+        part: LoadedPart
         if isinstance(first, MeasuredCase):
             part = LoadedMeasured(instance.classes, fleet, first)
+        elif (batch := _batch_in(names[0], instance, fleet)) is not None:
+            part = LoadedBatch(batch, first, instance.policy.confidence)
         elif first.pool.role == "unified":
             part = LoadedPool(instance, fleet, first)
         else:
@@ -39,6 +40,16 @@ def loaded_parts(
         if part.classes:
             parts.append(part)
     return parts
+
+
+def _batch_in(pool: str, instance: Instance, fleet: Fleet) -> RequestClass | None:
+    """The part of a batch that a pool serves; None where it serves streams."""
+    for item in instance.classes.values():
+        if item.batch is not None:
+            for path in fleet.routing[item.name]:
+                if path.pools == (pool,):
+                    return item.part(path.share)
+    return None
 
 
 class LoadedPool:
@@ -182,3 +193,6 @@ class LoadedRow:
             classes = {item.name: item.part(factor) for item in self.classes}
             self._known[factor] = predict_paths(classes, self._cases, self._fleet, level=self._level)
         return self._known[factor]
+
+
+LoadedPart = LoadedPool | LoadedRow | LoadedMeasured | LoadedBatch

@@ -45,27 +45,34 @@ def price_in_fleet(stated: Price, pool: Pool, fleet: Fleet, limits: Limits) -> P
     )
 
 
-def purchase_rows(fleet: Fleet, prices: Mapping[str, Price], limits: Limits | None) -> tuple[PurchaseRow, ...]:
+def purchase_rows(
+    fleet: Fleet, prices: Mapping[str, Price], limits: Limits | None, held: Mapping[str, float] | None = None
+) -> tuple[PurchaseRow, ...]:
     """GPUs that a fleet pays for, by type and price, idle ones in whole nodes included.
 
     Args:
         fleet: pools.
         prices: of each pool, as :func:`price_in_fleet` says.
         limits: of the fleet; None: single GPUs are paid, each pool at its own price.
+        held: share of the time in which each pool is held and paid; None: all are, all the time.
     """
+    shares = {} if held is None else held
     rows: list[PurchaseRow] = []
     for gpu in sorted({pool.gpu for pool in fleet.gpu_pools}):
         parts: dict[tuple[str, float], int] = {}
+        paid: dict[tuple[str, float], float] = {}  # GPUs at each price, on average over time
         mixes = limits is not None and limits.of(gpu).mixes_offers
         for name, pool in fleet.pools.items():
             if pool.gpu == gpu and not (mixes and pool.usd_per_gpu_hour is None):
                 price = prices[name].tier, prices[name].usd_per_gpu_hour
                 parts[price] = parts.get(price, 0) + pool.gpus
+                paid[price] = paid.get(price, 0.0) + pool.gpus * shares.get(name, 1.0)
         if limits is not None:
             idle = limits.paid_gpus(gpu, fleet.holdings) - sum(parts.values())
             for item in limits.of(gpu).bought(max(idle, 0)):
                 price = item.offer.term, item.offer.usd_per_gpu_hour
                 parts[price] = parts.get(price, 0) + item.gpus
+                paid[price] = paid.get(price, 0.0) + item.gpus
         source = None if limits is None else limits.of(gpu)
         for (term, usd), gpus in sorted(parts.items(), key=lambda part: (part[0][1], part[0][0])):
             rows.append(
@@ -76,7 +83,7 @@ def purchase_rows(fleet: Fleet, prices: Mapping[str, Price], limits: Limits | No
                     term=term,
                     gpus=gpus,
                     usd_per_gpu_hour=usd,
-                    cost_usd_per_hour=usd * gpus,
+                    cost_usd_per_hour=usd * paid[term, usd],
                 )
             )
     return tuple(rows)

@@ -16,6 +16,7 @@ from scipy.optimize import brentq
 
 from qmodel.errors import ScenarioError
 from qmodel.evaluation.fleet_metrics import pool_cases
+from qmodel.evaluation.loaded_batches import LoadedBatch
 from qmodel.evaluation.loaded_pools import LoadedPool, LoadedRow, loaded_parts
 from qmodel.evaluation.measured_pools import LoadedMeasured, MeasuredCase
 from qmodel.evaluation.path_predictions import PoolCase
@@ -34,6 +35,7 @@ _PRECISION = 3e-5
 _FAR = 1e20  # ratio of a pool that is not stable
 
 _Part = LoadedPool | LoadedRow | LoadedMeasured
+_LEFT_OUT = (LoadedMeasured, LoadedBatch)  # what carries measured rates has no figures, and batches are whole requests
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +104,7 @@ def marginal_values(instance: Instance, fleet: Fleet) -> MarginalValues:
         ScenarioError: for a fleet that the problem cannot have.
     """
     cases = pool_cases(instance, fleet)
-    parts = [part for part in loaded_parts(instance, fleet, cases) if not isinstance(part, LoadedMeasured)]
+    parts = [part for part in loaded_parts(instance, fleet, cases) if not isinstance(part, _LEFT_OUT)]
     limits = [part.limit() for part in parts]
     found: list[MarginalRow] = []
     for figure in (*_targets(instance), *_hardware(instance, fleet)):
@@ -157,7 +159,7 @@ def _parts(changed: Instance, fleet: Fleet, cases: dict[str, PoolCase | Measured
         if isinstance(case, PoolCase) and isinstance(before, PoolCase):
             step = replace(case.replica.step, band=before.replica.step.band)
             found[name] = replace(case, replica=replace(case.replica, step=step))
-    return [part for part in loaded_parts(changed, fleet, found) if not isinstance(part, LoadedMeasured)]
+    return [part for part in loaded_parts(changed, fleet, found) if not isinstance(part, _LEFT_OUT)]
 
 
 def _names(part: _Part) -> str:

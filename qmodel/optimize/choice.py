@@ -38,7 +38,8 @@ class ShadowPrice:
     """Change of the least cost per unit of one limit, from the relaxed master.
 
     Attributes:
-        kind: ``cover`` (one request/s more of a class), or the kind of a limit (``stock``: one GPU more of a type).
+        kind: ``cover`` (one request/s more of a class, or one request of a batch), or the kind of a limit (``stock``:
+            one GPU more of a type).
         name: class or GPU type; empty where the limit has none.
         usd_per_hour: per unit.
     """
@@ -406,7 +407,7 @@ def _prices(master: Program, classes: Sequence[RequestClass], limits: Limits, so
         return ()
     duals: FloatArray = relaxed[1]
     prices = [
-        ShadowPrice(kind="cover", name=item.name, usd_per_hour=float(dual) / item.rate_rps)
+        ShadowPrice(kind="cover", name=item.name, usd_per_hour=float(dual) / item.quantity)
         for item, dual in zip(classes, duals[: len(classes)], strict=True)
     ]
     # cover rows come first, then one row per limit

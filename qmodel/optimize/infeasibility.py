@@ -18,6 +18,7 @@ from qmodel.candidates import (
     unit_loads,
 )
 from qmodel.evaluation import slo_ratios
+from qmodel.optimize.batch_diagnosis import late_batch, too_large_batch
 from qmodel.optimize.limit_diagnosis import Diagnosis, beyond, round_up, rounded, together
 from qmodel.optimize.solvers import SolverOptions
 from qmodel.queueing import pool
@@ -56,14 +57,16 @@ def diagnose(
         for item in group:
             if _measured_for(sets[name], item) or stages.serves(item.name):
                 continue
-            found = _unreachable(pools, item) if pools else _not_measured(measured, item)
+            reached = late_batch if item.batch is not None else _unreachable
+            found = reached(pools, item) if pools else _not_measured(measured, item)
             if found is not None:
                 return found
     for name, group in classes.items():
         for item in group:
             elsewhere = _measured_for(sets[name], item) or stages.serves(item.name)
             if not elsewhere and not any(sets[name].least[item.name]):
-                return _beyond_limits(candidates.of(item.model), item, limits)
+                beyond_limits = too_large_batch if item.batch is not None else _beyond_limits
+                return beyond_limits(candidates.of(item.model), item, limits)
     for name, group in classes.items():
         for item in group:
             found = _beyond_rates(sets[name], item)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from qmodel.candidates import Candidate, Chain, StageCandidate
+from qmodel.candidates import Candidate, Chain, ColumnSet, StageCandidate
 from qmodel.optimize import Choice, SolverOptions, solved_point
 from qmodel.planning.assembly import assemble, cost_of, pools_of
 from qmodel.planning.load_split import evened
@@ -13,6 +13,7 @@ from qmodel.planning.measured_pools import carried_by, measured_pools_of
 from qmodel.planning.merging import merged
 from qmodel.planning.planned_pools import PlannedKind
 from qmodel.planning.planned_rows import NO_ROW, PlannedRow, row_of, settled_row
+from qmodel.planning.split_batches import whole_batches
 from qmodel.problem import Instance
 from qmodel.types import Fleet, Limits
 
@@ -47,6 +48,7 @@ def build(
     chains: Sequence[Chain],
     candidates: Sequence[Candidate],
     limits: Limits,
+    sets: Mapping[str, ColumnSet],
     *,
     options: SolverOptions,
 ) -> BuiltFleet | None:
@@ -58,6 +60,7 @@ def build(
         chains: of pools in a row that it chose from.
         candidates: unified pools that may take the place of a pair.
         limits: of the fleet.
+        sets: columns by group of classes that may share pools.
         options: solver of the program that splits classes over their pools.
     """
     staged = [item for item in choice.chosen if isinstance(item[0].candidate, StageCandidate)]
@@ -74,7 +77,7 @@ def build(
         row = settled_row(instance, row_of(instance, staged, chains, elsewhere), held, limits)
     if row is None:
         return None
-    predicted = pools_of(instance, unified, limits, measured, row)
+    predicted = whole_batches(pools_of(instance, unified, limits, measured, row), sets, limits)
     together = merged([*predicted, *measured, *row.pools], candidates, limits)
     pools = [item for item in together if not isinstance(item.candidate, StageCandidate)]
     return BuiltFleet(pools=tuple(evened(pools, lambda program: solved_point(program, options))), row=row)

@@ -53,7 +53,9 @@ def evened(pools: Sequence[PlannedKind], solve: Solve) -> list[PlannedKind]:
     found = list(pools)
     for model in dict.fromkeys(item.candidate.model for item in pools):
         places = [
-            place for place, item in enumerate(found) if isinstance(item, PlannedPool) and item.candidate.model == model
+            place
+            for place, item in enumerate(found)
+            if isinstance(item, PlannedPool) and item.candidate.model == model and item.classes[0].batch is None
         ]
         members = [item for place in places if isinstance(item := found[place], PlannedPool)]
         names = [name.name for item in members for name in item.classes]

@@ -56,6 +56,8 @@ def _best_joining(
 def _kept_apart(first: PlannedPool, second: PlannedPool) -> bool:
     """Whether a class that shares no pool would come to share one."""
     classes = {item.name: item for item in (*first.classes, *second.classes)}
+    if any(item.batch is not None for item in classes.values()):  # its pools are settled as parts of one batch
+        return True
     return len(classes) > 1 and any(item.isolate for item in classes.values())
 
 

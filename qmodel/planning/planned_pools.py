@@ -32,7 +32,8 @@ class PlannedKind:
     @property
     def cost_usd_per_hour(self) -> float:
         """Of its GPUs at the cheapest price, those to spare included; its fleet may pay more."""
-        return self.candidate.price.usd_per_gpu_hour * self.holding.replica_gpus * self.holding.replicas
+        gpus = self.holding.replica_gpus * self.holding.replicas
+        return self.candidate.price.usd_per_gpu_hour * gpus * self.candidate.held_share
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

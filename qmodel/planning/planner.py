@@ -14,7 +14,7 @@ from qmodel.candidates import (
     ColumnSet,
     StageColumns,
     columns_by_stage,
-    columns_for_model,
+    columns_for_group,
     enumerate_candidates,
     open_pools_of,
 )
@@ -31,12 +31,17 @@ from qmodel.planning.rationale import reasons
 from qmodel.planning.record import plan_inputs, versions
 from qmodel.planning.verification import verify
 from qmodel.problem import Instance, at_confidence, replica_of
-from qmodel.types import Limits, Replica, RequestClass, replicas_by_kind
+from qmodel.types import Limits, Replica, RequestClass, SloRow, replicas_by_kind
 
 __all__ = ["plan_instance"]
 
 _ROUNDING = 1e-6  # of a cost
 _MOST_AT_P90 = 200  # replicas that a row may grow by when steps take longer
+_PARTS_LATE = Why(
+    text="a batch fits within the limits in parts only, each done in time as surely as asked for, but not all of them",
+    limit="fleet",
+    change="raise the limits of the fleet, or the deadline",
+)
 _LEAST_TIME_S = 0.05  # a second integer program gets at least this
 
 
@@ -127,7 +132,7 @@ def _plan(
         tell(Progress(stage="frontier", done=done, total=len(classes)))
         model = members[0].model
         measured = open_pools_of(candidates.measured_of(model), members)
-        sets[group] = columns_for_model(
+        sets[group] = columns_for_group(
             candidates.of(model),
             members,
             open_pools=measured,
@@ -183,7 +188,7 @@ def _chosen(search: _Search) -> tuple[_Search, Choice]:
     pressing = tuple(cap.key for cap in limits.exceeded(choice.holdings)) if competing else ()
     if pressing:
         sets = {
-            group: columns_for_model(
+            group: columns_for_group(
                 found.candidates,
                 search.classes[group],
                 open_pools=found.open_pools,
@@ -221,6 +226,8 @@ def _planned(search: _Search, choice: Choice) -> Plan:
         return _unified_only(search, choice)
     pools, row, fleet = built.pools, built.row, built.fleet
     result = evaluate_fleet(instance, fleet)
+    if any(row.path == "fleet" and row.metric == "makespan" and not _holds(row, instance) for row in result.slo):
+        return _without_fleet(instance, "limit", "gap", _PARTS_LATE, search.started_s, choice.bound_usd_per_hour)
     change = search.limits.change
     moved = () if change is None else change.rows(replicas_by_kind(fleet))
     moved_usd_per_hour = 0.0 if change is None else change.usd_per_hour(replicas_by_kind(fleet))
@@ -248,7 +255,7 @@ def _planned(search: _Search, choice: Choice) -> Plan:
         purchases=result.purchases,
         changes=moved,
         change_usd_per_hour=moved_usd_per_hour,
-        prices=_price_rows(choice, instance.limits),
+        prices=_price_rows(choice, instance.limits, instance.classes),
         links=result.links,
         why=_reasons(search, choice, built, result),
         cost_at_p90_usd_per_hour=_cost_at_p90(instance, pools, row, cost),
@@ -272,15 +279,22 @@ def _built(search: _Search, choice: Choice) -> BuiltFleet | None:
     each stage the whole of them are asked too: what their fleets take to meet them from end to end may be less.
     """
     limits, able = search.limits, search.candidates.candidates
-    found = [build(search.instance, choice, search.stages.chains, able, limits, options=search.options)]
+    found = [build(search.instance, choice, search.stages.chains, able, limits, search.sets, options=search.options)]
     open_gap = choice.cost_usd_per_hour > choice.bound_usd_per_hour * (1.0 + search.options.mip_gap)
     for hopeful in search.stages.hopeful if open_gap else ():
         options = replace(search.options, time_limit_s=max(search.options.time_limit_s / 4.0, _LEAST_TIME_S))
         other = choose(search.sets, search.classes, limits, options=options, stages=hopeful)
         if not other.empty:
-            found.append(build(search.instance, other, hopeful.chains, able, limits, options=search.options))
+            found.append(
+                build(search.instance, other, hopeful.chains, able, limits, search.sets, options=search.options)
+            )
     fleets = [item for item in found if item is not None]
     return min(fleets, key=lambda item: item.cost_usd_per_hour(limits), default=None)
+
+
+def _holds(row: SloRow, instance: Instance) -> bool:
+    """Whether a target is met at the confidence in force."""
+    return row.met_at_p90 if instance.policy.confidence == "p90" else row.met
 
 
 def _unified_only(search: _Search, choice: Choice) -> Plan:
@@ -400,11 +414,16 @@ def _why_not(found: Diagnosis) -> Why:
     return Why(text=found.text, limit=found.limit, best=found.best, change=found.change)
 
 
-def _price_rows(choice: Choice, limits: Limits) -> tuple[PriceRow, ...]:
+def _demand_key(item: RequestClass) -> str:
+    """The key that says how much there is of a class."""
+    return f"classes.{item.name}.rate_rps" if item.batch is None else f"classes.{item.name}.batch.requests"
+
+
+def _price_rows(choice: Choice, limits: Limits, classes: Mapping[str, RequestClass]) -> tuple[PriceRow, ...]:
     keys = {(cap.kind, cap.name): cap.key for cap in limits.caps}
     return tuple(
         PriceRow(
-            limit=f"classes.{item.name}.rate_rps" if item.kind == "cover" else keys[item.kind, item.name],
+            limit=_demand_key(classes[item.name]) if item.kind == "cover" else keys[item.kind, item.name],
             usd_per_hour_per_unit=item.usd_per_hour,
         )
         for item in choice.prices

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from qmodel.candidates import columns_for_model, enumerate_candidates, open_pools_of
+from qmodel.candidates import columns_for_group, enumerate_candidates, open_pools_of
 from qmodel.optimize import Served, SolverOptions, most_served
 from qmodel.planning.planner import plan_instance
 from qmodel.planning.plans import ObjectiveRow, Plan, ServedRow
@@ -49,7 +49,7 @@ def most_served_plan(
             return plan_instance(instance, options=options, cancel=cancel)
         model = members[0].model
         open_pools = open_pools_of(candidates.measured_of(model), members)
-        sets[group] = columns_for_model(candidates.of(model), members, open_pools=open_pools, every_count=True)
+        sets[group] = columns_for_group(candidates.of(model), members, open_pools=open_pools, every_count=True)
     half = replace(options, time_limit_s=options.time_limit_s * _SHARE_OF_TIME)
     served = most_served(sets, {name: groups[name] for name in sets}, instance.limits, options=half)
     if not any(share > _LEAST_SHARE for share in served.shares.values()):

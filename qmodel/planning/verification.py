@@ -160,7 +160,7 @@ def _stable(result: Evaluation) -> Check:
 
 def _targets(result: Evaluation, confidence: str) -> Check:
     for row in result.slo:
-        if row.path == "fleet":
+        if row.path == "fleet" and row.metric != "makespan":  # a batch is done when all of its pools are
             continue
         met, value_s = (row.met_at_p90, row.high_s) if confidence == "p90" else (row.met, row.predicted_s)
         if not met:

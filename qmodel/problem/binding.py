@@ -17,6 +17,7 @@ from qmodel.problem.demand import bind_class
 from qmodel.problem.fleet_limits import bind_limits
 from qmodel.problem.gpu_power import GpuPower, power_of
 from qmodel.problem.gpu_prices import BoundPrices, bind_prices
+from qmodel.problem.held_time import held_problems
 from qmodel.problem.instances import GpuOption, Instance, LayoutRules, Policy, Price, Profile
 from qmodel.problem.names import unknown_names
 from qmodel.problem.notes import engine_note, hardware_note, layouts_note, priority_notes
@@ -113,6 +114,7 @@ class _Binder:
         apis, wrong_apis, notes = bind_apis(scenario)
         self.problems += wrong_apis
         self.assumptions += notes
+        self.problems += held_problems(scenario, limits)
         objective, wrong = bind_objective(scenario, limits)
         self.problems += wrong
         return Instance(
@@ -312,6 +314,9 @@ class _Binder:
             if name in classes:
                 if classes[name].model != spec.model:
                     self._reject(key, f"class '{name}' asks for {classes[name].model}", "take it out")
+                elif classes[name].batch is not None:
+                    what = f"class '{name}' is a batch: a rate does not say when it is done"
+                    self._reject(key, what, "take it out, and profile step times")
             elif near := difflib.get_close_matches(name, unnamed, n=1, cutoff=_TYPO):
                 self._reject(key, f"no class '{name}'", f"did you mean '{near[0]}'?")
             else:

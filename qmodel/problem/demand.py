@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from qmodel.errors import Problem, ScenarioError
 from qmodel.problem.arrivals import arrival_process, arrivals_words, trace_burst, trace_words
 from qmodel.scenario.sections import LEAST_RPS, MOST_RPS
-from qmodel.types import Law, Lengths, Model, RequestClass
+from qmodel.types import Batch, Law, Lengths, Model, RequestClass, Slo
 from qmodel.workload import combine_reasoning, length_law, lengths_from_arrays
 
 if TYPE_CHECKING:
@@ -45,7 +45,9 @@ def bind_class(
     key = f"classes.{name}"
     context = model.max_context if model is not None else None
     cap = min((most for most in (spec.max_tokens, context) if most is not None), default=None)
-    assert spec.prompt_tokens is not None and spec.rate is not None  # the schema asks for both
+    batch = None if spec.batch is None else Batch(**spec.batch.model_dump())
+    rate_rps = spec.rate if batch is None else batch.rate_rps
+    assert spec.prompt_tokens is not None and rate_rps is not None  # the schema asks for both
     prompt = _law(scenario, f"{key}.prompt_tokens", spec.prompt_tokens, context)
     if context is not None and prompt.values[0] >= context:
         what = f"every prompt is longer than the context of {spec.model}, {context} tokens"
@@ -66,22 +68,35 @@ def bind_class(
         for what, law in (("prompts", prompt), ("outputs", output))
         if law.capped_share > _WORTH_A_NOTE
     ]
-    burst = None if spec.arrivals is None else arrival_process(spec.arrivals).burst(spec.rate)
-    words = arrivals_words(spec.arrivals)
+    burst = None if spec.arrivals is None else arrival_process(spec.arrivals).burst(rate_rps)
+    words = arrivals_words(spec.arrivals) if batch is None else "all at once"
+    slos = spec.slos
+    if batch is not None:
+        slos = (Slo(metric="makespan", p=batch.deadline_p, target_s=batch.deadline_s), *slos)
+        notes.append(_batch_note(name, batch))
     if burst is not None:
         notes.append(f"class {name}: arrivals are {words}")
     bound = RequestClass(
         name=name,
         model=spec.model,
-        rate_rps=spec.rate,
+        rate_rps=rate_rps,
         lengths=Lengths.independent(prompt, output, reasoning),
-        slos=spec.slos,
+        slos=slos,
         priority=spec.priority,
-        isolate=spec.isolate,
+        isolate=spec.isolate or batch is not None,
         arrivals_note=words,
         burst=burst,
+        batch=batch,
     )
     return bound, tuple(notes)
+
+
+def _batch_note(name: str, batch: Batch) -> str:
+    return (
+        f"class {name}: {batch.requests:,} requests that are there at once are done {batch.deadline_s:g} s later with"
+        f" probability {batch.deadline_p:g}; they are dealt to the replicas of their pools in turn, and these serve no"
+        " other class"
+    )
 
 
 def _law(scenario: Scenario, key: str, spec: LengthSpec, maximum: int | None) -> Law:

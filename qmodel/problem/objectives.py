@@ -34,6 +34,10 @@ def bind_objective(scenario: Scenario, limits: Limits) -> tuple[Objective, tuple
     if key is None and scenario.layouts.disaggregate is True:
         told = f"not supported yet: separate prefill and decode pools where objective is {what}"
         return Objective(), (scenario.problem("layouts.disaggregate", told, "use auto or false"),)
+    batches = [name for name, spec in scenario.classes.items() if spec.batch is not None]
+    if key is None and batches:
+        what = f"served_rps counts requests per second, and class '{batches[0]}' is a batch"
+        return Objective(), (scenario.problem("objective.maximize", what, "minimize cost_usd_per_hour"),)
     if key is None:
         return Objective(kind="served"), ()
     assert stated.cls is not None  # the schema asks for it
@@ -47,7 +51,7 @@ def bind_objective(scenario: Scenario, limits: Limits) -> tuple[Objective, tuple
 
 
 def unpredicted(scenario: Scenario, cls: str, at: str, key: str) -> Problem | None:
-    """Why the seconds of a class cannot be followed: measured capacities and APIs that meet targets have none.
+    """Why the seconds of a class cannot be followed: measured capacities, APIs that meet targets, some of batches.
 
     Args:
         scenario: checked against its schema.
@@ -55,6 +59,9 @@ def unpredicted(scenario: Scenario, cls: str, at: str, key: str) -> Problem | No
         at: the key that asks for seconds.
         key: of the target.
     """
+    if scenario.classes[cls].batch is not None and slo_from_key(key, 1.0).metric not in ("ttft", "completion"):
+        what = f"{key} of {cls} is not predicted: its requests come as a batch"
+        return scenario.problem(at, what, "name ttft or completion")
     for index, profile in enumerate(scenario.profiles):
         if profile.max_rate_rps is not None and cls in profile.max_rate_rps:
             what = f"{key} of {cls} is not predicted: profiles[{index}] states max_rate_rps, which has no seconds"

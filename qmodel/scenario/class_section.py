@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field
 
 from qmodel.scenario.arrival_section import Arrivals
+from qmodel.scenario.batch_section import BatchSpec
 from qmodel.scenario.length_section import LengthSpec
 from qmodel.scenario.sections import Complaint, Name, Positive, Rate, Section, Text, Tokens, refusal
 from qmodel.types import METRICS, Metric, Slo
@@ -112,6 +113,9 @@ class ClassSpec(Section):
     trace: TraceSpec | None = Field(
         default=None, description="A trace that gives arrivals and joint lengths; excludes rates and token laws."
     )
+    batch: BatchSpec | None = Field(
+        default=None, description="Requests that come at once, with a deadline; excludes rates, arrivals and traces."
+    )
     prompt_tokens: LengthSpec | None = Field(default=None, description="Law of the prompt length, tokens.")
     output_tokens: LengthSpec | None = Field(
         default=None, description="Law of the output length, tokens; excludes reasoning_tokens and answer_tokens."
@@ -125,8 +129,9 @@ class ClassSpec(Section):
     max_tokens: Tokens | None = Field(
         default=None, description="Most output tokens of a request, thinking included; longer ones stop there."
     )
-    slo: Annotated[dict[Annotated[str, AfterValidator(known_target)], Positive], Field(min_length=1)] = Field(
-        description="Targets in seconds: <metric>_<mean|pNN>_s with metric ttft, answer_start, tpot or completion."
+    slo: Annotated[dict[Annotated[str, AfterValidator(known_target)], Positive], Field(min_length=1)] | None = Field(
+        default=None,
+        description="Targets in seconds: <metric>_<mean|pNN>_s with metric ttft, answer_start, tpot or completion.",
     )
     priority: int = Field(
         default=0, description="Classes with larger numbers are admitted and prefilled first where they share a pool."
@@ -141,18 +146,19 @@ class ClassSpec(Section):
     @property
     def slos(self) -> tuple[Slo, ...]:
         """The targets as records, in the order of the file."""
-        return tuple(slo_from_key(key, target_s) for key, target_s in self.slo.items())
+        return tuple(slo_from_key(key, target_s) for key, target_s in (self.slo or {}).items())
 
     def complaints(self) -> Iterator[Complaint]:
-        sources = [name for name in ("rate_rps", "arrivals", "trace") if getattr(self, name) is not None]
+        sources = [name for name in ("rate_rps", "arrivals", "trace", "batch") if getattr(self, name) is not None]
         if not sources:
-            yield Complaint("has no arrivals", hint="add rate_rps: <requests per second>, or a trace")
+            yield Complaint("has no arrivals", hint="add rate_rps: <requests per second>, a trace or a batch")
         if len(sources) > 1:
             yield Complaint(
                 f"states {' and '.join(sources)}, which exclude each other",
                 hint=_remove(sources[:-1]),
                 about=tuple(sources),
             )
+        yield from self._target_complaints()
         laws = [name for name in ("prompt_tokens", *_OUTPUTS) if getattr(self, name) is not None]
         if self.trace is not None:
             if laws:
@@ -165,6 +171,17 @@ class ClassSpec(Section):
         if self.prompt_tokens is None:
             yield Complaint("'prompt_tokens' is missing", hint="write prompt_tokens: {mean: 1200, cv: 1.1}")
         yield from self._output_complaints([name for name in laws if name != "prompt_tokens"])
+
+    def _target_complaints(self) -> Iterator[Complaint]:
+        if self.batch is None:
+            if self.slo is None:
+                yield Complaint("'slo' is missing", hint="add slo: {ttft_p95_s: 0.5}")
+            return
+        for slo in self.slos:
+            if slo.metric not in _BATCH_METRICS:
+                what = f"{slo.metric} of requests that come as a batch is not predicted"
+                hint = f"state {' or '.join(_BATCH_METRICS)}, or leave it out"
+                yield Complaint(what, key=("slo", slo.key), hint=hint)
 
     def _output_complaints(self, outputs: list[str]) -> Iterator[Complaint]:
         thinking = [name for name in outputs if name != "output_tokens"]
@@ -179,6 +196,7 @@ class ClassSpec(Section):
             yield Complaint(f"states {thinking[0]} without {other}", hint="give both, or output_tokens alone")
 
 
+_BATCH_METRICS = ("ttft", "completion")
 _OUTPUTS = ("output_tokens", "reasoning_tokens", "answer_tokens")
 Classes = Annotated[dict[Name, ClassSpec], Field(min_length=1)]
 

@@ -51,7 +51,6 @@ SCENARIO_UNSUPPORTED: tuple[Unsupported, ...] = (
     Unsupported("classes.*.models", "a choice between models", "state one model"),
     Unsupported("classes.*.min_quality", "an average quality over models", "state one model"),
     Unsupported("classes.*.floor", "a least quality of each model", "state one model"),
-    Unsupported("classes.*.batch", "batches with a deadline", "state a rate and a completion target"),
     Unsupported("classes.*.session", "sessions of several turns"),
     Unsupported("classes.*.patience_s", "requests that give up"),
     Unsupported("classes.*.retries", "requests that come again"),

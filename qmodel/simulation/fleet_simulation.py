@@ -9,6 +9,7 @@ from typing import Literal
 
 from qmodel.evaluation import Evaluation, PoolCase, assess
 from qmodel.problem import at_confidence
+from qmodel.simulation.batch_runs import draws_of, estimate_of_batches, run_batches
 from qmodel.simulation.length_buckets import Served, bucket_rows, fairness_row
 from qmodel.simulation.policies import EnginePolicy
 from qmodel.simulation.pool_runs import Demand, MeasuredRun, run_pool
@@ -24,7 +25,7 @@ from qmodel.simulation.results import (
 from qmodel.simulation.row_runs import RowRun, run_row
 from qmodel.simulation.statistics import BATCHES, Estimate, Sample, batched, joined, mean_estimate, quantile_estimate
 from qmodel.simulation.transfers import transfer_rows
-from qmodel.types import Slo
+from qmodel.types import RequestClass, Slo
 
 __all__ = ["FleetRuns", "simulate_pools", "tabulate"]
 
@@ -105,6 +106,11 @@ def simulate_pools(
         if len(names) == 1:
             if known is not None and not new and first in known.runs:
                 runs[first] = pools[first] = known.runs[first]
+            elif (batch := _batch_in(demand, first)) is not None:
+                draws = draws_of(batch, requests, (longer or {}).get(first, 1.0) * replications)
+                runs[first] = pools[first] = run_batches(
+                    batch, cases[first], draws=draws, seed=(seed, numbers[first]), policy=settings[first]
+                )
             elif demand.shares(first):
                 runs[first] = pools[first] = tuple(
                     run_pool(
@@ -149,6 +155,12 @@ def simulate_pools(
     )
 
 
+def _batch_in(demand: Demand, pool: str) -> RequestClass | None:
+    """The part of a batch that a pool serves; None where it serves streams."""
+    parts = [demand.classes[name].part(share) for name, share in demand.shares(pool).items()]
+    return next((item for item in parts if item.batch is not None), None)
+
+
 def tabulate(fleet: FleetRuns, *, assumptions: Sequence[str] = ()) -> Simulation:
     """Count a simulated fleet into result tables.
 
@@ -160,7 +172,9 @@ def tabulate(fleet: FleetRuns, *, assumptions: Sequence[str] = ()) -> Simulation
     served = {name: _with_shares(fleet, name) for name in classes}
     predicted = predicted_pools(fleet.demand, fleet.cases)
     buckets = {
-        name: bucket_rows(name, pools, fleet.cases, predicted) for name, pools in served.items() if _all_stable(pools)
+        name: bucket_rows(name, pools, fleet.cases, predicted)
+        for name, pools in served.items()
+        if _all_stable(pools) and classes[name].batch is None
     }
     return Simulation(
         fleet=fleet.demand.fleet,
@@ -242,6 +256,8 @@ def _estimate(fleet: FleetRuns, cls: str, path: str, metric: str, p: float | Non
         pools = {path: (1.0, pools[path][1])}
     if not _all_stable(pools):
         return None
+    if fleet.demand.classes[cls].batch is not None:
+        return estimate_of_batches(list(pools.values()), metric, p)
     parts: Parts = []
     for share, runs in pools.values():
         batches = max(math.ceil(BATCHES / len(runs)), 1)
@@ -319,6 +335,9 @@ def _notes(fleet: FleetRuns) -> list[str]:
         if row.refused:
             notes.append(f"pool {name}: {row.refused} requests fit into no replica; no latency counts them")
     for path, runs in fleet.runs.items():
+        if _batch_in(fleet.demand, path) is not None:
+            notes.append(f"pool {path}: {len(runs)} batches drawn, of {len(runs[0].run.log):,} requests each")
+            continue
         notes += _length_notes(path, runs[0], fleet.predicted)
     return notes
 

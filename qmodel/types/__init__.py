@@ -2,6 +2,7 @@
 
 from qmodel.types.apis import Api
 from qmodel.types.arrivals import Burst
+from qmodel.types.batches import Batch
 from qmodel.types.caps import Cap, LimitKind, Quota
 from qmodel.types.changes import Change, ChangeRow, PoolKey, Running, replicas_by_kind
 from qmodel.types.clusters import Cluster, Host
@@ -55,6 +56,7 @@ __all__ = [
     "Api",
     "Band",
     "BandLevel",
+    "Batch",
     "Burst",
     "CalibratedConstants",
     "Cap",

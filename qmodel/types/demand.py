@@ -7,12 +7,13 @@ from dataclasses import asdict, dataclass, replace
 from typing import Literal
 
 from qmodel.types.arrivals import Burst
+from qmodel.types.batches import Batch
 from qmodel.types.laws import Lengths
 
 __all__ = ["METRICS", "Metric", "RequestClass", "Slo", "Stream"]
 
-Metric = Literal["ttft", "answer_start", "tpot", "completion"]
-METRICS: tuple[Metric, ...] = ("ttft", "answer_start", "tpot", "completion")
+Metric = Literal["ttft", "answer_start", "tpot", "completion", "makespan"]
+METRICS: tuple[Metric, ...] = ("ttft", "answer_start", "tpot", "completion")  # of a request; a makespan is of a batch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,7 +21,7 @@ class Slo:
     """One target: a metric's mean or percentile must not exceed ``target_s``.
 
     Attributes:
-        metric: ``ttft``, ``answer_start``, ``tpot`` or ``completion``.
+        metric: ``ttft``, ``answer_start``, ``tpot`` or ``completion`` of a request, or ``makespan`` of a batch.
         p: level in (0, 1) of a percentile, None for the mean.
         target_s: limit, s.
 
@@ -68,6 +69,7 @@ class RequestClass:
         arrivals_note: how arrivals are modelled, e.g. ``Poisson`` or ``Poisson, optimistic``.
         burst: variability of arrivals beyond Poisson at this rate; None: Poisson.
         isolate: its pools serve no other class.
+        batch: the requests come at once instead, and the deadline is among the targets; None: they come one by one.
     """
 
     name: str
@@ -79,6 +81,12 @@ class RequestClass:
     arrivals_note: str = "Poisson"
     burst: Burst | None = None
     isolate: bool = False
+    batch: Batch | None = None
+
+    @property
+    def quantity(self) -> float:
+        """Requests of a batch, else requests per second: what a share of the class is a share of."""
+        return self.rate_rps if self.batch is None else float(self.batch.requests)
 
     def stream(self, share: float = 1.0) -> Stream:
         """The part ``share`` of this class as one pool sees it."""
@@ -92,6 +100,9 @@ class RequestClass:
 
     def part(self, share: float) -> RequestClass:
         """The same class with ``share`` of its demand, split off at random."""
+        if self.batch is not None:
+            part = self.batch.part(share)
+            return replace(self, rate_rps=part.rate_rps, batch=part)
         return replace(
             self, rate_rps=self.rate_rps * share, burst=None if self.burst is None else self.burst.thinned(share)
         )
@@ -107,13 +118,15 @@ class RequestClass:
             "arrivals": self.arrivals_note,
             "burst": None if self.burst is None else self.burst.to_dict(),
             "isolate": self.isolate,
+            "batch": None if self.batch is None else self.batch.to_dict(),
         }
 
     @classmethod
     def from_dict(cls, name: str, data: Mapping[str, object]) -> RequestClass:
         """The inverse of :meth:`to_dict`."""
-        lengths, slos, burst = data["lengths"], data["slo"], data.get("burst")
+        lengths, slos, burst, batch = data["lengths"], data["slo"], data.get("burst"), data.get("batch")
         assert isinstance(lengths, Mapping) and isinstance(slos, Sequence)
+        assert batch is None or isinstance(batch, Mapping)
         assert burst is None or isinstance(burst, Mapping)
         return cls(
             name=name,
@@ -125,4 +138,5 @@ class RequestClass:
             arrivals_note=str(data["arrivals"]),
             burst=None if burst is None else Burst.from_dict(burst),
             isolate=bool(data.get("isolate", False)),
+            batch=None if batch is None else Batch.from_dict(batch),
         )

@@ -222,8 +222,11 @@ class PoolRow:
     """One pool with its predictions.
 
     Attributes:
-        utilisation: offered load over the largest stable load at this mix.
-        kv_fill: mean KV tokens held over the pool's tokens; None where memory is not limited.
+        cost_usd_per_hour: of the time in which its GPUs are held.
+        utilisation: offered load over the largest stable load at this mix; of a batch, the mean time that it takes over
+            its deadline.
+        kv_fill: mean KV tokens held over the pool's tokens (of a batch, until it is done); None where memory is not
+            limited.
         mean_batch: mean sequences running per replica.
         binding: what is missed, or what stops one replica less: ``SLO <class> <metric> <stat>``, ``KV memory``,
             ``KV memory: SLO <class> <metric> <stat>`` (met if memory were no limit), ``step time``, ...

@@ -49,6 +49,7 @@ class PurchaseRow:
         provider, region: who sells it and where; empty where that is not stated.
         term: of the price.
         gpus: GPUs paid for, those that stand idle in whole nodes included.
+        cost_usd_per_hour: of the time in which they are held.
     """
 
     gpu: str

@@ -82,7 +82,7 @@ def test_a_scenario_is_frozen_and_travels_between_processes():
         ({"classes__chat__rate_rps": float("inf")}, "classes.chat.rate_rps: must be a finite number (got inf)"),
         ({"classes__chat__rate_rps": [1]}, "classes.chat.rate_rps: must be a number (got a list)"),
         ({"classes__chat__rate_rps": None},
-         "classes.chat: has no arrivals; add rate_rps: <requests per second>, or a trace"),
+         "classes.chat: has no arrivals; add rate_rps: <requests per second>, a trace or a batch"),
         ({"classes__chat__model": None}, "classes.chat: 'model' is missing; add the model this is about"),
         ({"classes__chat__model": " "}, "classes.chat.model: is empty text"),
         ({"classes__chat__slo": None}, "classes.chat: 'slo' is missing; add slo: {ttft_p95_s: 0.5}"),

@@ -14,8 +14,6 @@ from tests.scenario.examples import small
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
-        ({"classes__chat__batch": {"requests": 3}, "classes__chat__rate_rps": None},
-         "classes.chat.batch: not supported yet: batches with a deadline; state a rate and a completion target"),
         ({"classes__chat__models": {"a": {"quality": 0.8}}, "classes__chat__model": None},
          "classes.chat.models: not supported yet: a choice between models; state one model"),
         ({"classes__chat__rate_rps": None, "classes__chat__arrivals": {"rate_rps": 3, "profile": [1, 2]}},

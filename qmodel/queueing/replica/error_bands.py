@@ -138,7 +138,7 @@ def _at_levels(
     metric: Metric, utilisation: FloatArray, by_memory: npt.NDArray[np.bool_], bursty: bool, ranked: bool
 ) -> FloatArray:
     """Bands of the mean, of p95 and of p99, shape (3, ...)."""
-    measured: _Metric = "completion" if metric == "answer_start" else metric
+    measured: _Metric = metric if metric == "ttft" or metric == "tpot" else "completion"
     found = np.zeros((len(_LEVELS), *utilisation.shape))
     for limit, mine in (("slots", ~by_memory), ("kv", by_memory)):
         if mine.any():
