@@ -228,6 +228,9 @@ def _batch_problems(item: RequestClass, paths: Sequence[Path], fleet: Fleet) -> 
             if fleet.pools[pool].role == "api":
                 what = f"class '{item.name}' is a batch, and no API says when one is done"
                 problems.append(Problem(key=key, what=what, hint="give it a unified pool"))
+            if fleet.pools[pool].engine.get("preemption") == "swap":
+                what = f"class '{item.name}' is a batch, which is predicted with recomputation only"
+                problems.append(Problem(key=f"pools.{pool}.engine", what=what, hint="use preemption: recompute"))
             others = [name for name, ways in fleet.routing.items() if any(pool in way.pools for way in ways)]
             others.remove(item.name)
             if others:

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 from qmodel.catalog import Catalog, load_catalog
 from qmodel.errors import CatalogError, Problem, ScenarioError
 from qmodel.problem.aic_steps import aic_missing
+from qmodel.problem.batches import batch_problems
 from qmodel.problem.bound_apis import bind_apis
 from qmodel.problem.calibrations import calibration_notes, known_catalog, unused_calibrations
 from qmodel.problem.demand import bind_class
 from qmodel.problem.fleet_limits import bind_limits
 from qmodel.problem.gpu_power import GpuPower, power_of
 from qmodel.problem.gpu_prices import BoundPrices, bind_prices
-from qmodel.problem.held_time import held_problems
 from qmodel.problem.instances import GpuOption, Instance, LayoutRules, Policy, Price, Profile
 from qmodel.problem.names import unknown_names
 from qmodel.problem.notes import engine_note, hardware_note, layouts_note, priority_notes
@@ -114,7 +114,7 @@ class _Binder:
         apis, wrong_apis, notes = bind_apis(scenario)
         self.problems += wrong_apis
         self.assumptions += notes
-        self.problems += held_problems(scenario, limits)
+        self.problems += batch_problems(scenario, limits, gpus)
         objective, wrong = bind_objective(scenario, limits)
         self.problems += wrong
         return Instance(

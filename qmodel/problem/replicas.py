@@ -8,6 +8,7 @@ from qmodel.perf import MemoryPlan, memory, prompt_budget, step_law
 from qmodel.problem.aic_steps import aic_step_law
 from qmodel.problem.instances import GpuOption, Instance, Profile
 from qmodel.problem.lost_work import at_spot
+from qmodel.problem.swapping import with_swapping
 from qmodel.topology import link_costs
 from qmodel.types import Engine, Layout, Lengths, MeasuredCapacity, Model, Refusal, Replica, mix_lengths
 
@@ -77,7 +78,8 @@ def _replica_of(
     option = instance.gpus[gpu]
     profiles = instance.profiles.get((model, gpu))
     if profiles is not None:
-        return _with_prompt_room(_from_profile(profiles, layout, option, engine or option.engine), layout)
+        measured = _from_profile(profiles, layout, option, engine or option.engine)
+        return _completed(measured, instance.models[model], layout, engine or option.engine, precision)
     record = instance.models[model]
     if record is None or option.gpu is None or option.node is None:
         missing = f"model '{model}'" if record is None else f"GPU '{gpu}'"
@@ -89,7 +91,7 @@ def _replica_of(
         )
     lengths = reference_lengths(instance, model)
     found = _from_catalog(instance, record, option, lengths, layout, engine or option.engine, precision)
-    return _with_prompt_room(found, layout)
+    return _completed(found, record, layout, engine or option.engine, precision)
 
 
 def reference_lengths(instance: Instance, model: str) -> Lengths:
@@ -98,11 +100,20 @@ def reference_lengths(instance: Instance, model: str) -> Lengths:
     return mix_lengths([item.lengths for item in classes], [item.rate_rps for item in classes])
 
 
-def _with_prompt_room(
-    found: Replica | MeasuredCapacity | Refusal, layout: Layout
+def _completed(
+    found: Replica | MeasuredCapacity | Refusal,
+    model: Model | None,
+    layout: Layout,
+    engine: Engine,
+    precision: str | None,
 ) -> Replica | MeasuredCapacity | Refusal:
-    room = no_prompt_room(found) if isinstance(found, Replica) else None
-    return found if room is None else Refusal(layout=layout, kind="engine", reason=room[0], change=room[1])
+    """The same with what swapping takes, where its steps have room for prompts."""
+    if not isinstance(found, Replica):
+        return found
+    room = no_prompt_room(found)
+    if room is None:
+        return with_swapping(found, model, layout, engine, precision)
+    return Refusal(layout=layout, kind="engine", reason=room[0], change=room[1])
 
 
 def _from_profile(

@@ -77,6 +77,14 @@ class EngineSpec(Section):
         description="Measured tokens that evictions lose per output token when memory is saturated; needed with "
         "first_chunk, estimated otherwise.",
     )
+    preemption: Literal["recompute", "swap"] | None = Field(
+        default=None,
+        description="What evicted sequences pay: recompute prefills them again (default), swap copies their KV to host "
+        "memory and back and needs swap_gbps.",
+    )
+    swap_gbps: Positive | None = Field(
+        default=None, description="Rate at which one GPU copies KV to host memory and back, 1e9 bytes/s each way."
+    )
     kv_dtype: Literal["auto", "bf16", "fp8"] | None = Field(
         default=None,
         description="Type of the KV cache; auto is 16 bit, or FP8 for FP8/FP4 checkpoints under TensorRT-LLM.",
@@ -107,6 +115,13 @@ class EngineSpec(Section):
                 "simulate the fleet in overload with recompute_factor: 0.5, "
                 "and state the recomputed tokens per request over the mean output",
             )
+
+        if self.preemption == "swap" and self.swap_gbps is None:
+            hint = "time a pinned copy from one GPU to host memory while all of its node copy; state its 1e9 bytes/s"
+            yield Complaint("swap needs swap_gbps, the rate of one GPU's copies", ("preemption",), hint)
+        if self.swap_gbps is not None and self.preemption != "swap":
+            what = "is of no use without preemption: swap"
+            yield Complaint(what, ("swap_gbps",), "leave it out, or write preemption: swap", about=("swap_gbps",))
 
     def settings(self) -> dict[str, Any]:
         """The keys that are stated."""

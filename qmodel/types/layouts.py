@@ -9,7 +9,7 @@ import numpy as np
 
 from qmodel.types.hardware import Model
 from qmodel.types.laws import FloatArray
-from qmodel.types.replica import Admission, Router
+from qmodel.types.replica import Admission, Preemption, Router
 
 __all__ = ["Collective", "Engine", "Layout", "LinkCosts", "Refusal", "Speculation"]
 
@@ -188,6 +188,8 @@ class Engine:
         watermark: fraction of the KV pool kept free at admission.
         admission: ``full_prompt``, ``no_evict`` or ``first_chunk``.
         recompute_factor: measured tokens that evictions lose per output token, None: not measured.
+        preemption: what evicted sequences pay: ``recompute`` or ``swap``.
+        swap_gbps: rate at which one GPU copies KV to host memory and back, 1e9 bytes/s each way; None: it does not.
         kv_dtype: ``auto``, ``bf16`` or ``fp8``.
         block_tokens: tokens of one KV page.
         router: how requests are spread over replicas.
@@ -206,6 +208,8 @@ class Engine:
     watermark: float = 0.03
     admission: Admission = "full_prompt"
     recompute_factor: float | None = None
+    preemption: Preemption = "recompute"
+    swap_gbps: float | None = None
     kv_dtype: Literal["auto", "bf16", "fp8"] = "auto"
     block_tokens: int = 16
     router: Router = "jsq"
