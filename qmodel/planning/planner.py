@@ -433,11 +433,15 @@ def _price_rows(choice: Choice, limits: Limits, classes: Mapping[str, RequestCla
 def _cost_at_p90(instance: Instance, pools: Sequence[PlannedKind], row: PlannedRow, cost: float) -> float | None:
     """Cost of the pools grown until they hold every target at the upper bands of steps and queueing.
 
-    None where the limits forbid that or no count does it. Measured capacities have no band.
+    None where the limits forbid that or no count does it, and where a batch has several pools: each would be grown for
+    itself. Measured capacities have no band.
     """
     predicted = [item for item in pools if isinstance(item, PlannedPool)]
     if not (predicted or row.pools) or instance.policy.confidence == "p90":
         return cost
+    batches = [one.name for item in predicted for one in item.classes if one.batch is not None]
+    if len(set(batches)) < len(batches):
+        return None
     slower = []
     for item in predicted:
         chosen = item.candidate

@@ -79,7 +79,9 @@ def test_a_deadline_far_away_takes_one_replica_of_the_cheapest() -> None:
     assert (plan.status, plan.cost_usd_per_hour, plan.bound_usd_per_hour) == ("optimal", 2.0, 2.0)
 
 
-@pytest.mark.parametrize("deadline_s", [14.0, 20.0, 30.0])
+@pytest.mark.parametrize(
+    "deadline_s", [20.0, pytest.param(14.0, marks=pytest.mark.slow), pytest.param(30.0, marks=pytest.mark.slow)]
+)
 def test_the_plan_costs_no_more_than_the_best_of_all_single_pools(deadline_s: float) -> None:
     data = nightly({"deadline_s": deadline_s})
     plan = qm.plan(data)

@@ -198,7 +198,8 @@ def test_variants_are_checked_although_nobody_applies_them():
         "<text>:15:7: classes.chat.rate_rps: must be greater than 0 (got 0)",
     ]
     assert told(BASE + "variants: {v: {classes.chat.rate_rps: ~}}\n") == [
-        "<text>:4:3: classes.chat: with variant 'v': has no arrivals; add rate_rps: <requests per second>, a trace or a batch"
+        "<text>:4:3: classes.chat: with variant 'v': has no arrivals; "
+        "add rate_rps: <requests per second>, a trace or a batch"
     ]
 
 
