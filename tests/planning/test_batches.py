@@ -241,6 +241,11 @@ def test_what_a_batch_does_not_go_with_is_told() -> None:
         "<dict>: objective.maximize: served_rps counts requests per second, and class 'nightly' is a batch; minimize"
         " cost_usd_per_hour"
     ]
+    served["objective"] = {"minimize": "tpot_mean_s", "class": "nightly"}
+    assert told(served) == [
+        "<dict>: objective.minimize: tpot_mean_s of nightly is not predicted: its requests come as a batch; name ttft"
+        " or completion"
+    ]
     tiers = nightly({"every_s": 200.0})
     tiers["fleet"]["gpus"]["big"] = {
         "tiers": [
