@@ -61,6 +61,7 @@ class ColumnSet:
         open_pools: pools of measured capacity, which take any mix of their classes.
         exact: where ``ratios`` come from the frontier, by class, shape (J,); elsewhere they are optimistic. A class
             that is not here has exact ones only.
+        spread: candidates, by position, of which only a spread of counts became columns; where a model has one class.
     """
 
     columns: tuple[Column, ...]
@@ -73,6 +74,7 @@ class ColumnSet:
     budget_usd_per_hour: float = np.inf
     open_pools: tuple[OpenPool, ...] = ()
     exact: Mapping[str, BoolArray] = field(default_factory=dict)
+    spread: frozenset[int] = frozenset()
 
     def sharing(self, classes: Sequence[RequestClass]) -> Sequence[RequestClass]:
         """Those of the model's classes that pools of the candidates may share."""
@@ -206,7 +208,7 @@ def columns_for_model(
             shared = shared_pools(candidates, served, _promising(candidates, served, _SHARED_CANDIDATES), budget)
     return ColumnSet(
         columns=(*(column for found in alone.values() for column in found.columns), *together),
-        complete=all(found.complete for found in alone.values()),
+        complete=not any(found.spread for found in alone.values()),
         least={name: tuple(int(n) for n in found.least) for name, found in alone.items()},
         candidates=tuple(candidates),
         ratios=ratios,
@@ -215,6 +217,7 @@ def columns_for_model(
         budget_usd_per_hour=budget,
         open_pools=tuple(open_pools),
         exact=exact,
+        spread=frozenset(place for found in alone.values() for place in found.spread),
     )
 
 
@@ -244,7 +247,7 @@ class _Direction:
     least: IntArray
     ratios: FloatArray
     best_usd_per_hour: float
-    complete: bool
+    spread: tuple[int, ...]
     known: dict[tuple[int, int], tuple[float, float]]
 
 
@@ -268,7 +271,7 @@ def _direction(
     if not candidates:
         nothing = np.zeros(0)
         return _Direction(
-            columns=[], least=np.zeros(0, dtype=int), ratios=nothing, best_usd_per_hour=np.inf, complete=True, known={}
+            columns=[], least=np.zeros(0, dtype=int), ratios=nothing, best_usd_per_hour=np.inf, spread=(), known={}
         )
     known: dict[tuple[int, int], tuple[float, float]] = {}
     least = _least(candidates, mix, known, all_of_them=every_count)
@@ -299,7 +302,11 @@ def _direction(
         least=least,
         ratios=ratios,
         best_usd_per_hour=best,
-        complete=all(item.adds_up or n <= _ALL_SIZES for item, n in zip(candidates, counts, strict=True)),
+        spread=tuple(
+            position
+            for position, (item, most) in enumerate(zip(candidates, counts, strict=True))
+            if not item.adds_up and most > _ALL_SIZES
+        ),
         known=known,
     )
 

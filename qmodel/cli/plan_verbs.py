@@ -23,7 +23,19 @@ if TYPE_CHECKING:
 
 __all__ = ["explain_command", "plan_code", "plan_command"]
 
-PLAN_TABLES = ("pools", "slo", "latency", "routing", "links", "purchases", "prices", "served", "changes")
+PLAN_TABLES = (
+    "pools",
+    "slo",
+    "latency",
+    "routing",
+    "links",
+    "purchases",
+    "prices",
+    "served",
+    "changes",
+    "periods",
+    "base",
+)
 CHECK_TABLES = {"simulated_slo": "slo", "simulated_pools": "pools", "simulated_latency": "latency"}
 
 
@@ -132,6 +144,8 @@ def _plan_answer(plan: Plan, reproducible: bool, checked: PlanCheck | None) -> A
     from qmodel.report import TABLE_COLUMNS, check_blocks, plan_page
 
     def rows(name: str) -> Rows:
+        if name == "periods":
+            return [row for item in plan.periods for row in item.table()], TABLE_COLUMNS[name]
         plain = name in ("prices", "changes")
         records = [asdict(row) if plain else row.to_dict() for row in getattr(plan, name)]
         return records, TABLE_COLUMNS[name]

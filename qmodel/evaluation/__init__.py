@@ -3,6 +3,7 @@
 from qmodel.evaluation.api_pools import ApiCase
 from qmodel.evaluation.assessment import assess, slo_ratios
 from qmodel.evaluation.bindings import MOVED_BY, TOLERANCE, value_of
+from qmodel.evaluation.day_costs import base_rows, day_purchases, limits_in_period, period_costs_usd
 from qmodel.evaluation.fleet_metrics import evaluate_fleet, fleet_capacity, pool_cases
 from qmodel.evaluation.kv_links import kv_token_bytes, links_into, own_link
 from qmodel.evaluation.measured_pools import MeasuredCase
@@ -24,12 +25,16 @@ __all__ = [
     "MeasuredCase",
     "PoolCase",
     "assess",
+    "base_rows",
+    "day_purchases",
     "evaluate_fleet",
     "fleet_capacity",
     "kv_token_bytes",
+    "limits_in_period",
     "links_into",
     "marginal_values",
     "own_link",
+    "period_costs_usd",
     "pool_cases",
     "predict_paths",
     "price_in_fleet",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import TypeGuard
 
@@ -80,13 +80,20 @@ def fleet_capacity(instance: Instance, fleet: Fleet) -> CapacityResult:
     )
 
 
-def pool_cases(instance: Instance, fleet: Fleet) -> dict[str, PoolCase | MeasuredCase]:
+def pool_cases(
+    instance: Instance, fleet: Fleet, *, routed: Collection[str] | None = None
+) -> dict[str, PoolCase | MeasuredCase]:
     """The replicas or capacities, routers and prices of a fleet's pools, all problems reported at once.
+
+    Args:
+        instance: the bound problem.
+        fleet: pools and routing.
+        routed: names of the classes that must have a path; all if left out.
 
     Raises:
         ScenarioError: as :func:`evaluate_fleet`.
     """
-    problems = _routing_problems(instance, fleet)
+    problems = _routing_problems(instance, fleet, instance.classes if routed is None else routed)
     cases: dict[str, PoolCase | MeasuredCase] = {}
     for name, pool in fleet.pools.items():
         key = f"pools.{name}"
@@ -198,10 +205,12 @@ def _is_refusal(found: Replica | MeasuredCapacity | Refusal) -> TypeGuard[Refusa
     return isinstance(found, Refusal)
 
 
-def _routing_problems(instance: Instance, fleet: Fleet) -> list[Problem]:
+def _routing_problems(instance: Instance, fleet: Fleet, routed: Collection[str]) -> list[Problem]:
     problems = []
     for name, item in instance.classes.items():
         paths = fleet.routing.get(name, ())
+        if not paths and name not in routed:
+            continue
         if not paths:
             problems.append(Problem(key="routing", what=f"class '{name}' has no path", hint=f"add routing.{name}"))
         elif not math.isclose(total := sum(path.share for path in paths), 1.0, rel_tol=1e-6):

@@ -4,27 +4,35 @@ from qmodel.optimize.choice import Choice, ShadowPrice, choose
 from qmodel.optimize.fleet_hosting import FleetPlacement, HostShare, PlacedReplica, place_fleet
 from qmodel.optimize.infeasibility import diagnose
 from qmodel.optimize.limit_diagnosis import Diagnosis
-from qmodel.optimize.open_pools import OpenChoice
+from qmodel.optimize.open_pools import OpenChoice, balanced
+from qmodel.optimize.period_pools import PeriodPools
+from qmodel.optimize.period_programs import ChangingFleet, Frame, OneFleet
 from qmodel.optimize.programs import Program, ProgramBuilder
 from qmodel.optimize.served import Served, most_served
-from qmodel.optimize.solvers import SolverOptions, check_solver, solved_point
+from qmodel.optimize.solvers import SolverOptions, check_solver, solve_integer, solved_point
 
 __all__ = [
+    "ChangingFleet",
     "Choice",
     "Diagnosis",
     "FleetPlacement",
+    "Frame",
     "HostShare",
+    "OneFleet",
     "OpenChoice",
+    "PeriodPools",
     "PlacedReplica",
     "Program",
     "ProgramBuilder",
     "Served",
     "ShadowPrice",
     "SolverOptions",
+    "balanced",
     "check_solver",
     "choose",
     "diagnose",
     "most_served",
-    "solved_point",
     "place_fleet",
+    "solve_integer",
+    "solved_point",
 ]

@@ -11,7 +11,10 @@ import numpy as np
 
 from qmodel.candidates import NO_STAGES, Blend, Column, ColumnSet, OpenPool, StageColumns, feasible_at
 from qmodel.optimize.formulation import Flow, Relaxation, bound_program, master_program
+from qmodel.optimize.linked_parts import solve_linked
 from qmodel.optimize.open_pools import OpenChoice, balanced, open_choices
+from qmodel.optimize.period_pools import PeriodPools, pools_by_period
+from qmodel.optimize.period_programs import ChangingFleet, Frame, JoinedProgram, OneFleet, OnePeriod
 from qmodel.optimize.programs import Program
 from qmodel.optimize.solvers import Solved, SolverOptions, solve_integer, solve_relaxed
 from qmodel.optimize.stage_rows import PASSING, Columns, carried_in_rows
@@ -30,6 +33,9 @@ _PATIENCE = 2  # rounds in which the bound may stand still where some pools may 
 _RISE = 1e-3  # of the bound: less is standing still
 _MOST_REPAIRS = 3  # of fleets with a pool that does not carry its mix
 _LEAST_PART = 1e-6  # of a pool or a class: less is rounding
+_OF_GAP = 0.4  # of the gap asked for: what the programs of a day may leave open
+_OF_TIME = 0.3  # of what is left: for the bound of a day
+_ONE_PERIOD = OnePeriod()
 _COLUMN_GAP = 1e-6  # the master is small: solve it to the end, so that its gap is its own
 
 
@@ -54,8 +60,12 @@ class Choice:
     """What the integer program chose.
 
     Attributes:
-        chosen: columns with their counts, at least 1; empty where there is no fleet.
-        open_pools: pools of measured capacity with their counts; empty where there is no fleet.
+        chosen: columns with their counts, at least 1; empty where there is no fleet, and where there are several
+            periods.
+        open_pools: pools of measured capacity with their counts; empty as ``chosen`` is.
+        pools: the same over all periods, where there are several.
+        measured: pools of measured capacity in each period, where there are several.
+        served: whether each period is served, where some may be left out; else empty.
         outcome: ``solved``; ``infeasible``: no fleet exists; ``unsettled``: no fleet of these columns, others
             are not ruled out; ``time`` or ``error``.
         cost_usd_per_hour: of the fleet; infinite where there is none.
@@ -66,6 +76,9 @@ class Choice:
 
     chosen: tuple[tuple[Column, int], ...]
     open_pools: tuple[OpenChoice, ...] = ()
+    pools: tuple[PeriodPools, ...] = ()
+    measured: tuple[tuple[OpenChoice, ...], ...] = ()
+    served: tuple[bool, ...] = ()
     outcome: Outcome
     cost_usd_per_hour: float
     bound_usd_per_hour: float
@@ -85,7 +98,7 @@ class Choice:
     @property
     def empty(self) -> bool:
         """Whether there is no fleet."""
-        return not self.chosen and not self.open_pools
+        return not self.chosen and not self.open_pools and not self.pools and not any(self.measured)
 
 
 def choose(
@@ -95,6 +108,7 @@ def choose(
     *,
     options: SolverOptions,
     stages: StageColumns = NO_STAGES,
+    frame: Frame = _ONE_PERIOD,
 ) -> Choice:
     """Least-cost counts of columns that cover every class within the limits, and a bound on any fleet.
 
@@ -109,12 +123,13 @@ def choose(
         limits: of the fleet.
         options: solver, gap and time limit.
         stages: what separate prefill and decode pools could carry.
+        frame: how programs of single periods make one; every hour is the same if left out.
     """
     started = time.monotonic()
     deadline = started + options.time_limit_s
     sets, classes = {**sets, **stages.sets}, {**classes, **stages.classes}
     known = Columns(classes=classes, stages=stages)
-    step = _step(sets, known, limits, options, deadline)
+    step = _step(sets, known, limits, options, deadline, frame)
     stalled, patience = 0, _PATIENCE if any(found.many for found in sets.values()) else _MOST_ROUNDS
     for number in range(1, _MOST_ROUNDS):
         closer = step.closer(options.mip_gap)
@@ -130,7 +145,7 @@ def choose(
         now = time.monotonic()
         until = deadline if renewed else min(deadline, now + (now - started) / 2.0)
         before = step.relaxed.bound
-        step = _step(closer, known, limits, options, until, earlier=step, bound_only=bound_only)
+        step = _step(closer, known, limits, options, until, frame, earlier=step, bound_only=bound_only)
         stalled = 0 if step.relaxed.bound > before + _RISE * abs(before) else stalled + 1
     relaxed, solved = step.relaxed, step.solved
     if relaxed.outcome == "infeasible":
@@ -138,22 +153,28 @@ def choose(
     bound = max(relaxed.bound, 0.0) if np.isfinite(relaxed.bound) else -np.inf
     if solved.values is None:
         return _nothing(_WITHOUT.get(solved.outcome, "error"), solved, bound)
-    values = _fewest_pools(step, options, deadline)
+    settle = _as_solved if isinstance(frame, ChangingFleet) else _fewest_pools
+    values = settle(step, options, deadline)
     for _ in range(_MOST_REPAIRS):
         broken = step.overloaded(values, classes)
         if not broken or time.monotonic() > deadline:
             break
-        step = _step(_refined(step.known, broken), known, limits, options, deadline)
+        step = _step(_refined(step.known, broken), known, limits, options, deadline, frame)
         solved = step.solved
         if solved.values is None:
             return _nothing(_WITHOUT.get(solved.outcome, "error"), solved, bound)
-        values = _fewest_pools(step, options, deadline)
-    chosen = step.pools(values)
+        values = settle(step, options, deadline)
+    several = not isinstance(frame, OnePeriod)
+    points = step.master.points(values)
+    chosen = [] if several else step.pools(points[0])
     return Choice(
         chosen=tuple(chosen),
-        open_pools=tuple(_balanced(step, values, chosen, known, options, deadline)),
+        open_pools=() if several else tuple(_balanced(step, points[0], chosen, known, options, deadline)),
+        pools=tuple(pools_by_period(step.columns, step.blends, points)) if several else (),
+        measured=tuple(tuple(step.open_choices(point)) for point in points) if several else (),
+        served=tuple(bool(values[place] > 0.5) for place in step.master.served),
         outcome="time" if solved.outcome == "time" else "solved",
-        cost_usd_per_hour=float(step.master.cost @ values),
+        cost_usd_per_hour=float(step.master.program.cost @ values),
         bound_usd_per_hour=bound,
         columns_bound_usd_per_hour=solved.bound,
         prices=_prices(step.master, known.whole, limits, options.name),
@@ -166,6 +187,7 @@ class _Step:
     """The programs for what is known of the frontier, and their solutions.
 
     Attributes:
+        master, bounding: over all periods.
         known: what the master was made of.
         fresh: whether the master knows all that the relaxation does; it is not solved anew in every round.
     """
@@ -174,8 +196,9 @@ class _Step:
     known: Mapping[str, ColumnSet]
     columns: Sequence[Column]
     blends: Sequence[Blend]
-    master: Program
+    master: JoinedProgram
     relaxation: Relaxation
+    bounding: JoinedProgram
     relaxed: Solved
     solved: Solved
     fresh: bool
@@ -190,12 +213,14 @@ class _Step:
         if self.relaxed.values is None or self.closed(mip_gap):
             return self.sets
         mixes: dict[str, dict[tuple[int, int], list[FloatArray]]] = {group: {} for group in self.sets}
-        for blend, _, shares in self._used(self.solved.values):
-            group, position = self._position(blend)
-            mixes[group].setdefault((position, blend.replicas), []).append(shares)
-        for flow in self.relaxation.flows:
-            for mix in _decisive(flow, self.relaxed.values):
-                mixes[flow.group].setdefault((flow.position, flow.replicas), []).append(mix)
+        for point in self._points(self.solved.values):
+            for blend, _, shares in self._used(point):
+                group, position = self._position(blend)
+                mixes[group].setdefault((position, blend.replicas), []).append(shares)
+        for point in self.bounding.points(self.relaxed.values):
+            for flow in self.relaxation.flows:
+                for mix in _decisive(flow, point):
+                    mixes[flow.group].setdefault((flow.position, flow.replicas), []).append(mix)
         return _refined(self.sets, mixes)
 
     def overloaded(
@@ -206,7 +231,7 @@ class _Step:
         A blend takes what lies between points of the frontier as carried; a percentile that jumps may break that.
         """
         mixes: dict[str, dict[tuple[int, int], list[FloatArray]]] = {}
-        for blend, count, shares in self._used(values):
+        for blend, count, shares in (used for point in self._points(values) for used in self._used(point)):
             group, position = self._position(blend)
             by_name = {item.name: item for item in classes[group]}
             parts = [(by_name[name], part / count) for name, part in zip(blend.names, shares.tolist(), strict=True)]
@@ -225,6 +250,13 @@ class _Step:
             chosen.append((pool, count))
         return chosen
 
+    def open_choices(self, point: FloatArray) -> list[OpenChoice]:
+        """Pools of measured capacity that a period uses."""
+        return open_choices(self.open_pools, point, self.before_open_pools)
+
+    def _points(self, values: FloatArray | None) -> list[FloatArray]:
+        return [] if values is None else self.master.points(values)
+
     @property
     def open_pools(self) -> list[OpenPool]:
         """Pools of measured capacity, in the order of their variables."""
@@ -235,11 +267,9 @@ class _Step:
         """Variables of columns and blends, which come first."""
         return len(self.columns) + sum(1 + len(blend.points) for blend in self.blends)
 
-    def _used(self, values: FloatArray | None) -> list[tuple[Blend, int, FloatArray]]:
-        """Blends with their counts and what all of each carry, shape (K,)."""
+    def _used(self, values: FloatArray) -> list[tuple[Blend, int, FloatArray]]:
+        """Blends of a period with their counts and what all of each carry, shape (K,)."""
         found: list[tuple[Blend, int, FloatArray]] = []
-        if values is None:
-            return found
         place = len(self.columns)
         for blend in self.blends:
             size = blend.points.shape[0]
@@ -287,6 +317,7 @@ def _step(
     limits: Limits,
     options: SolverOptions,
     deadline: float,
+    frame: Frame,
     *,
     earlier: _Step | None = None,
     bound_only: bool = False,
@@ -297,24 +328,28 @@ def _step(
     """
     classes, stages = demand.classes, demand.stages
     relaxation = bound_program(demand.bounding(sets), classes, limits, stages.bounding)
-    relaxed = _improved(relaxation.program, None if earlier is None else earlier.solved, options, deadline)
+    bounding = frame.joined(relaxation.program)
+    mixed = any(len(found.sharing(classes[group])) > 1 for group, found in sets.items())
+    exact = demand.same and not mixed and all(found.complete for found in sets.values())
+    best = None if earlier is None else earlier.solved
+    relaxed = _improved(frame, relaxation.program, bounding, best, options, deadline, bound_only=mixed)
     if earlier is not None:  # a solver that ran out of time may have shown less than it did before
         relaxed = replace(relaxed, bound=max(relaxed.bound, earlier.relaxed.bound))
     if earlier is not None:
-        kept = replace(earlier, sets=sets, relaxation=relaxation, relaxed=relaxed, fresh=False)
+        kept = replace(earlier, sets=sets, relaxation=relaxation, bounding=bounding, relaxed=relaxed, fresh=False)
         if bound_only or kept.closed(options.mip_gap):
             return kept
     used = demand.chosen(sets)
     columns = [column for found in used.values() for column in found.columns]
     blends = [blend for found in used.values() for blend in found.blends()]
     open_pools = [item for found in used.values() for item in found.open_pools]
-    master = master_program(columns, demand.whole, limits, blends, open_pools, stages.chains)
-    exact = demand.same and all(
-        found.complete and len(found.sharing(classes[group])) < 2 for group, found in sets.items()
-    )
+    single = master_program(columns, demand.whole, limits, blends, open_pools, stages.chains)
+    master = frame.joined(single)
     solved = relaxed
-    if relaxed.outcome != "infeasible" and (not exact or relaxed.values is None or master.violations(relaxed.values)):
-        solved = _improved(master, None if earlier is None else earlier.solved, options, deadline)
+    if relaxed.outcome != "infeasible" and (
+        not exact or relaxed.values is None or master.program.violations(relaxed.values)
+    ):
+        solved = _improved(frame, single, master, best, options, deadline)
     found = _Step(
         sets=sets,
         known=sets,
@@ -322,6 +357,7 @@ def _step(
         blends=blends,
         master=master,
         relaxation=relaxation,
+        bounding=bounding,
         relaxed=relaxed,
         solved=solved,
         fresh=earlier is None or solved.outcome != "time",
@@ -334,8 +370,32 @@ def _step(
     )
 
 
-def _improved(program: Program, known: Solved | None, options: SolverOptions, deadline: float) -> Solved:
+def _improved(
+    frame: Frame,
+    single: Program,
+    joined: JoinedProgram,
+    known: Solved | None,
+    options: SolverOptions,
+    deadline: float,
+    *,
+    bound_only: bool = False,
+) -> Solved:
     """The program's optimum, or that nothing costs less, by more than the gap, than a fleet that is known."""
+    if isinstance(frame, ChangingFleet):
+        left = max(deadline - time.monotonic(), 0.05)
+        return solve_linked(
+            joined,
+            solver=options.name,
+            mip_gap=options.mip_gap * _OF_GAP,
+            time_limit_s=left * (_OF_TIME if bound_only else 1.0),
+            lasting=None if bound_only else OneFleet(factors=frame.factors).joined(single),
+            bound_only=bound_only,
+        )
+    program = joined.program
+    if isinstance(frame, OneFleet) and known is None:  # large: no more of the time and the gap than it takes
+        share = _OF_TIME if bound_only else 1.0
+        left = max(deadline - time.monotonic(), 0.05) * share
+        return solve_integer(program, solver=options.name, mip_gap=options.mip_gap * _OF_GAP, time_limit_s=left)
     if known is None or known.objective is None:
         return _solve(program, options, deadline)
     cost = known.objective
@@ -346,17 +406,23 @@ def _improved(program: Program, known: Solved | None, options: SolverOptions, de
     return found
 
 
+def _as_solved(step: _Step, options: SolverOptions, deadline: float) -> FloatArray:
+    """The solution as it is: its pools are joined later."""
+    assert step.solved.values is not None
+    return step.solved.values
+
+
 def _fewest_pools(step: _Step, options: SolverOptions, deadline: float) -> FloatArray:
     """Among fleets that cost no more, the one with the fewest pools, and of those the one with the most room.
 
     Equal costs are common: prices per GPU are, and layouts trade GPUs for replicas.
     """
-    master, values = step.master, step.solved.values
+    joined, master, values = step.master, step.master.program, step.solved.values
     assert values is not None
     if values[master.integer].sum() <= 1 or master.cost.size < 2:
         return values
     room = np.array([min(sum(column.shares.values()), float(len(column.shares))) for column in step.columns])
-    each = np.concatenate([room, np.zeros(master.cost.size - room.size)])
+    each = joined.spread(np.concatenate([room, np.zeros(joined.places.shape[1] - room.size)]))
     cap = float(master.cost @ values) * (1.0 + _SAME_COST)
     pools = np.where(master.integer, 1.0 - _ROOM * each / max(float(each.max()), 1e-9), 0.0)
     in_rows = np.array([name.startswith(PASSING) for name in master.names])
@@ -380,7 +446,7 @@ def _balanced(
             elsewhere[name] = elsewhere.get(name, 0.0) + share * count
     for name, share in carried_in_rows(demand.stages.chains, elsewhere).items():
         elsewhere[name] = elsewhere.get(name, 0.0) + share
-    used = open_choices(step.open_pools, values, step.before_open_pools)
+    used = step.open_choices(values)
     return balanced(used, elsewhere, lambda program: _solve(program, options, deadline).values)
 
 
@@ -401,11 +467,17 @@ def _solve(program: Program, options: SolverOptions, deadline: float) -> Solved:
     return solve_integer(program, solver=options.name, mip_gap=min(_COLUMN_GAP, options.mip_gap), time_limit_s=left)
 
 
-def _prices(master: Program, classes: Sequence[RequestClass], limits: Limits, solver: str) -> tuple[ShadowPrice, ...]:
-    relaxed = solve_relaxed(master, solver=solver)
+def _prices(
+    master: JoinedProgram, classes: Sequence[RequestClass], limits: Limits, solver: str
+) -> tuple[ShadowPrice, ...]:
+    """Duals of the single period's rows: of a limit over all periods, of a class where it grows in all of them."""
+    relaxed = solve_relaxed(master.program, solver=solver)
     if relaxed is None:
         return ()
-    duals: FloatArray = relaxed[1]
+    own = master.origin >= 0
+    moved = np.where(np.array(master.program.senses) == ">=", master.program.rhs, 1.0)  # with the rate of a class
+    duals = np.zeros(int(master.origin.max()) + 1)
+    np.add.at(duals, master.origin[own], (relaxed[1] * moved)[own])
     prices = [
         ShadowPrice(kind="cover", name=item.name, usd_per_hour=float(dual) / item.quantity)
         for item, dual in zip(classes, duals[: len(classes)], strict=True)

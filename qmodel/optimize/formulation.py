@@ -139,12 +139,12 @@ def bound_program(
 
 
 def _add_columns(ledger: Ledger, found: ColumnSet, name: str) -> None:
-    if found.complete:
-        for column in found.columns:
+    spread = {id(found.candidates[position]) for position in found.spread}
+    for column in found.columns:
+        if id(column.candidate) not in spread:
             _add_column(ledger, column, column.upper)
-        return
     for candidate, ratio in zip(found.candidates, found.ratios[name], strict=True):
-        if ratio > 0:
+        if ratio > 0 and id(candidate) in spread:
             label = f"replicas {candidate.gpu} {candidate.layout} {candidate.precision or ''} {candidate.model}"
             upper = float(np.ceil(1.0 / ratio))
             position = ledger.replicas(label, candidate, most=upper)

@@ -178,9 +178,7 @@ class Ledger:
             if item.mixes_offers:
                 largest = sum(gpus * most[position] for position, gpus in self._paid_gpus(gpu, nodes).items())
                 found[gpu] = {
-                    offer.term: self.builder.variable(
-                        f"buy {gpu} {offer.term}", cost=offer.usd_per_gpu_hour, upper=largest, integer=False
-                    )
+                    offer.term: self.builder.offer(gpu, offer.term, cost=offer.usd_per_gpu_hour, upper=largest)
                     for offer in item.offers
                 }
         return found

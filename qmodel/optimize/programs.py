@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from qmodel.types import FloatArray
 
-__all__ = ["Program", "ProgramBuilder", "safe_names"]
+__all__ = ["Program", "ProgramBuilder", "Sense", "safe_names"]
 
 Sense = Literal[">=", "<="]
 
@@ -29,6 +29,7 @@ class Program:
         matrix: coefficients, shape (R, V).
         senses: ``>=`` or ``<=``, shape (R,).
         rhs: right-hand sides, shape (R,).
+        offers: variables of GPUs bought, by GPU type and term.
     """
 
     names: tuple[str, ...]
@@ -39,6 +40,7 @@ class Program:
     matrix: FloatArray
     senses: tuple[Sense, ...]
     rhs: FloatArray
+    offers: Mapping[tuple[str, str], int] = field(default_factory=dict)
 
     def with_row(self, name: str, coefficients: FloatArray, sense: Sense, rhs: float) -> Program:
         """The same with one row more; coefficients of all variables, shape (V,)."""
@@ -91,6 +93,7 @@ class ProgramBuilder:
     _upper: list[float] = field(default_factory=list)
     _integer: list[bool] = field(default_factory=list)
     _rows: list[tuple[str, dict[int, float], Sense, float]] = field(default_factory=list)
+    _offers: dict[tuple[str, str], int] = field(default_factory=dict)
 
     def variable(self, name: str, *, cost: float, upper: float, integer: bool) -> int:
         """Add a variable and return its position."""
@@ -103,6 +106,12 @@ class ProgramBuilder:
     def cost(self, position: int) -> float:
         """Cost of a variable."""
         return self._cost[position]
+
+    def offer(self, gpu: str, term: str, *, cost: float, upper: float) -> int:
+        """Add a variable for the GPUs of a type that are bought at a term, and return its position."""
+        position = self.variable(f"buy {gpu} {term}", cost=cost, upper=upper, integer=False)
+        self._offers[gpu, term] = position
+        return position
 
     def upper(self, position: int) -> float:
         """Upper bound of a variable."""
@@ -127,6 +136,7 @@ class ProgramBuilder:
             matrix=matrix,
             senses=tuple(row[2] for row in self._rows),
             rhs=np.array([row[3] for row in self._rows]),
+            offers=dict(self._offers),
         )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -15,7 +15,7 @@ from qmodel.planning.planned_rows import NO_ROW, PlannedRow, PlannedStage, pool_
 from qmodel.problem import Instance
 from qmodel.types import Fleet, Holding, Limits, Path, Pool, PoolKey, RequestClass
 
-__all__ = ["assemble", "cost_of", "grown_for", "pools_of"]
+__all__ = ["assemble", "cost_of", "grown_for", "pool_name", "pools_of"]
 
 _MOST_NAMED = 4  # classes in the name of a pool; with more it has that of its model
 _MOST_REPAIRS = 20  # replicas one pool may grow by before the columns must have been wrong
@@ -106,7 +106,7 @@ def _pool(instance: Instance, members: Sequence[tuple[Column, int]], carried: Ma
     )
 
 
-def assemble(pools: Sequence[PlannedKind], row: PlannedRow = NO_ROW) -> Fleet:
+def assemble(pools: Sequence[PlannedKind], row: PlannedRow = NO_ROW, *, names: Sequence[str] = ()) -> Fleet:
     """The fleet of planned pools, with readable pool names and routing by class.
 
     Where GPUs are bought at several prices no pool has its own: the fleet decides what is bought.
@@ -114,20 +114,22 @@ def assemble(pools: Sequence[PlannedKind], row: PlannedRow = NO_ROW) -> Fleet:
     Args:
         pools: that serve whole requests.
         row: pools that serve one stage, and the paths through them.
+        names: of the pools that serve whole requests; made from their classes if left out.
     """
     fleet_pools: dict[str, Pool] = {}
     routing: dict[str, list[Path]] = {}
-    for item in pools:
-        name = _name(item, fleet_pools)
+    for place, item in enumerate(pools):
+        served = [request_class.name for request_class in item.classes]
+        name = names[place] if names else pool_name(item, served, fleet_pools)
         fleet_pools[name] = pool_of(name, item)
         for request_class, share in zip(item.classes, item.shares, strict=True):
             routing.setdefault(request_class.name, []).append(Path(pools=(name,), share=share))
-    names = []
+    in_row = []
     for stage in row.pools:
-        names.append(_name(stage, fleet_pools))
-        fleet_pools[names[-1]] = pool_of(names[-1], stage)
+        in_row.append(pool_name(stage, [item.name for item in stage.classes], fleet_pools))
+        fleet_pools[in_row[-1]] = pool_of(in_row[-1], stage)
     for cls, paths in row.paths.items():
-        found = [Path(pools=tuple(names[place] for place in places), share=share) for places, share in paths]
+        found = [Path(pools=tuple(in_row[place] for place in places), share=share) for places, share in paths]
         routing.setdefault(cls, []).extend(found)
     return Fleet(pools=fleet_pools, routing={name: tuple(paths) for name, paths in routing.items()})
 
@@ -198,9 +200,15 @@ def _meets(candidate: Candidate, classes: Sequence[RequestClass], count: int) ->
     return bool(feasible_at([candidate], classes, np.array([count]), np.array([1.0]))[0] <= 1.0)
 
 
-def _name(item: PlannedKind, taken: dict[str, Pool]) -> str:
-    names = sorted(request_class.name for request_class in item.classes)
-    base = "-".join(names) if len(names) <= _MOST_NAMED else item.candidate.model
+def pool_name(item: PlannedKind, served: Sequence[str], taken: Collection[str]) -> str:
+    """A readable name for a pool that no other has: its classes, GPU type and layout.
+
+    Args:
+        item: the pool.
+        served: names of its classes.
+        taken: names that others have.
+    """
+    base = "-".join(sorted(served)) if len(served) <= _MOST_NAMED else item.candidate.model
     base = f"{item.candidate.pool_role}-{base}" if isinstance(item, PlannedStage) else base
     layout = "" if isinstance(item.candidate, ApiCandidate) else f"-{item.candidate.layout}"
     base = re.sub(r"[^A-Za-z0-9_-]+", "-", f"{base}-{item.candidate.gpu}{layout}")

@@ -392,6 +392,14 @@ def check_plan(
         instance = replace(instance, classes=classes_from(plan.inputs))
     if plan.changes:
         instance = replace(instance, limits=limits_from(plan.inputs))
+    if plan.periods:  # that of the busiest period is simulated, and none is grown alone
+        rates = next(item.rates_rps for item in plan.periods if item.name == plan.busiest)
+        classes = {name: instance.classes[name] for name in rates}
+        shares = {name: rate / classes[name].rate_rps for name, rate in rates.items()}
+        instance = replace(
+            instance, classes={name: item.part(min(shares[name], 1.0)) for name, item in classes.items()}
+        )
+        most_added = 0
     simulator = FleetSimulator.for_scenario(
         loaded,
         instance,

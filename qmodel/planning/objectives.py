@@ -19,7 +19,7 @@ __all__ = ["plan_for_objective"]
 def plan_for_objective(
     instance: Instance, *, options: SolverOptions, on_progress: OnProgress | None = None, cancel: Cancel | None = None
 ) -> Plan:
-    """Plan for the least cost, the least value of one target, or the most requests served.
+    """Plan for the least cost, over periods of demand or not, the least value of one target, or the most served.
 
     ``disaggregate: auto`` stands for the least cost only: elsewhere a level that unified pools miss is no surprise.
 
@@ -29,6 +29,12 @@ def plan_for_objective(
         on_progress: told where the search stands.
         cancel: asked between stages; a true answer stops the search.
     """
+    if instance.periods is not None:
+        from qmodel.planning.day_plans import day_plan
+        from qmodel.planning.demand_plans import quantile_plan
+
+        over_periods = quantile_plan if instance.periods.least_weight < 1.0 else day_plan
+        return over_periods(instance, options=options, on_progress=on_progress, cancel=cancel)
     match instance.objective.kind:
         case "latency":
             from qmodel.planning.latency_search import least_latency_plan as search

@@ -33,7 +33,7 @@ from qmodel.planning.verification import verify
 from qmodel.problem import Instance, at_confidence, replica_of
 from qmodel.types import Limits, Replica, RequestClass, SloRow, replicas_by_kind
 
-__all__ = ["plan_instance"]
+__all__ = ["plan_instance", "price_rows", "without_fleet"]
 
 _ROUNDING = 1e-6  # of a cost
 _MOST_AT_P90 = 200  # replicas that a row may grow by when steps take longer
@@ -227,7 +227,7 @@ def _planned(search: _Search, choice: Choice) -> Plan:
     pools, row, fleet = built.pools, built.row, built.fleet
     result = evaluate_fleet(instance, fleet)
     if any(row.path == "fleet" and row.metric == "makespan" and not _holds(row, instance) for row in result.slo):
-        return _without_fleet(instance, "limit", "gap", _PARTS_LATE, search.started_s, choice.bound_usd_per_hour)
+        return without_fleet(instance, "limit", "gap", _PARTS_LATE, search.started_s, choice.bound_usd_per_hour)
     change = search.limits.change
     moved = () if change is None else change.rows(replicas_by_kind(fleet))
     moved_usd_per_hour = 0.0 if change is None else change.usd_per_hour(replicas_by_kind(fleet))
@@ -255,7 +255,7 @@ def _planned(search: _Search, choice: Choice) -> Plan:
         purchases=result.purchases,
         changes=moved,
         change_usd_per_hour=moved_usd_per_hour,
-        prices=_price_rows(choice, instance.limits, instance.classes),
+        prices=price_rows(choice, instance.limits, instance.classes),
         links=result.links,
         why=_reasons(search, choice, built, result),
         cost_at_p90_usd_per_hour=_cost_at_p90(instance, pools, row, cost),
@@ -268,7 +268,7 @@ def _planned(search: _Search, choice: Choice) -> Plan:
     check = verify(plan)
     if not check.ok:
         why = Why(text=f"the plan did not pass its own verification: {check.first_failure}")
-        return _without_fleet(instance, "limit", "solver_error", why, search.started_s)
+        return without_fleet(instance, "limit", "solver_error", why, search.started_s)
     return plan
 
 
@@ -331,7 +331,7 @@ def _tight(search: _Search, choice: Choice, result: Evaluation) -> list[str]:
 
 
 def _cancelled(instance: Instance, started_s: float) -> Plan:
-    return _without_fleet(instance, "limit", "cancelled", Why(text="the search was cancelled"), started_s)
+    return without_fleet(instance, "limit", "cancelled", Why(text="the search was cancelled"), started_s)
 
 
 def _diagnosed(search: _Search) -> Diagnosis:
@@ -340,7 +340,7 @@ def _diagnosed(search: _Search) -> Diagnosis:
 
 def _infeasible(search: _Search) -> Plan:
     found = _diagnosed(search)
-    return _without_fleet(search.instance, "infeasible", "proven", _why_not(found), search.started_s)
+    return without_fleet(search.instance, "infeasible", "proven", _why_not(found), search.started_s)
 
 
 def _over_budget(search: _Search, cost: float, bound: float) -> Plan:
@@ -356,8 +356,8 @@ def _over_budget(search: _Search, cost: float, bound: float) -> Plan:
         change=f"raise fleet.budget_usd_per_hour to {np.ceil(cost * 100.0 - _ROUNDING) / 100.0:.2f}",
     )
     if proven:
-        return _without_fleet(search.instance, "infeasible", "proven", why, search.started_s, bound)
-    return _without_fleet(search.instance, "limit", "gap", why, search.started_s, bound)
+        return without_fleet(search.instance, "infeasible", "proven", why, search.started_s, bound)
+    return without_fleet(search.instance, "limit", "gap", why, search.started_s, bound)
 
 
 def _no_choice(search: _Search, choice: Choice) -> Plan:
@@ -367,19 +367,19 @@ def _no_choice(search: _Search, choice: Choice) -> Plan:
         found = _diagnosed(search)
         text = "no fleet of the pools tried meets every target within the limits; other fleets are not ruled out"
         why = replace(_why_not(found), text=text)
-        return _without_fleet(search.instance, "limit", "gap", why, search.started_s, choice.bound_usd_per_hour)
+        return without_fleet(search.instance, "limit", "gap", why, search.started_s, choice.bound_usd_per_hour)
     if choice.outcome == "time":
         why = Why(
             text=f"no fleet was found within {search.options.time_limit_s:g} s",
             limit="--time-limit",
             change="raise the time limit",
         )
-        return _without_fleet(search.instance, "limit", "time", why, search.started_s, choice.bound_usd_per_hour)
+        return without_fleet(search.instance, "limit", "time", why, search.started_s, choice.bound_usd_per_hour)
     why = Why(text=f"solver '{search.options.name}' failed: {choice.words}", change="try another --solver")
-    return _without_fleet(search.instance, "limit", "solver_error", why, search.started_s, choice.bound_usd_per_hour)
+    return without_fleet(search.instance, "limit", "solver_error", why, search.started_s, choice.bound_usd_per_hour)
 
 
-def _without_fleet(
+def without_fleet(
     instance: Instance,
     status: Status,
     termination: Termination,
@@ -387,6 +387,7 @@ def _without_fleet(
     started_s: float,
     bound_usd_per_hour: float = -np.inf,
 ) -> Plan:
+    """The answer where there is no fleet: why, and what is known of the cost."""
     return Plan(
         title=instance.title,
         status=status,
@@ -419,7 +420,8 @@ def _demand_key(item: RequestClass) -> str:
     return f"classes.{item.name}.rate_rps" if item.batch is None else f"classes.{item.name}.batch.requests"
 
 
-def _price_rows(choice: Choice, limits: Limits, classes: Mapping[str, RequestClass]) -> tuple[PriceRow, ...]:
+def price_rows(choice: Choice, limits: Limits, classes: Mapping[str, RequestClass]) -> tuple[PriceRow, ...]:
+    """Prices of demand and of limits under the keys that a scenario states them by."""
     keys = {(cap.kind, cap.name): cap.key for cap in limits.caps}
     return tuple(
         PriceRow(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 from qmodel.errors import InfeasibleError, SolverFailedError
 from qmodel.evaluation.results import LatencyRow
 from qmodel.files import write_text
+from qmodel.planning.period_plans import PeriodPlan
 from qmodel.types import ChangeRow, Fleet, LinkRow, PoolRow, PurchaseRow, RouteRow, SloRow
 
 if TYPE_CHECKING:
@@ -123,6 +124,10 @@ class Plan:
         objective: what was made small or large; None where that is the cost.
         served: by class, where as much of the demand as the limits allow is served; else empty. Everything else in the
             plan is about the demand that is served.
+        periods: the fleet of each part of the day where demand differs by the hour, or of each scenario of the demand;
+            else empty. ``fleet`` and the tables are then those of ``busiest``, and costs are means over the periods.
+        base: GPUs that are paid in every period, where the fleet changes between them.
+        busiest: period of the tables; empty without periods.
         assumptions: sentences a reader must know.
         scenario: resolved scenario, plain data.
         inputs: everything else the plan used: replicas, length laws, prices; enough to verify it alone.
@@ -151,6 +156,9 @@ class Plan:
     cost_at_p90_usd_per_hour: float | None = None
     objective: ObjectiveRow | None = None
     served: tuple[ServedRow, ...] = ()
+    periods: tuple[PeriodPlan, ...] = ()
+    base: tuple[PurchaseRow, ...] = ()
+    busiest: str = ""
     assumptions: tuple[str, ...] = ()
     scenario: Mapping[str, object] = field(default_factory=dict)
     inputs: Mapping[str, object] = field(default_factory=dict)
@@ -182,6 +190,9 @@ class Plan:
             "latency": [row.to_dict() for row in self.latency],
             "purchases": [row.to_dict() for row in self.purchases],
             "links": [row.to_dict() for row in self.links],
+            "periods": [item.to_dict() for item in self.periods],
+            "base": [row.to_dict() for row in self.base],
+            "busiest": self.busiest,
             "prices": [asdict(row) for row in self.prices],
             "why": asdict(self.why),
             "assumptions": list(self.assumptions),
@@ -215,16 +226,30 @@ class Plan:
         """One of the plan's tables as a DataFrame.
 
         Args:
-            table: ``pools``, ``routing``, ``slo``, ``latency``, ``links``, ``purchases``, ``served`` or ``changes``.
+            table: ``pools``, ``routing``, ``slo``, ``latency``, ``links``, ``purchases``, ``served``, ``changes``,
+                ``periods`` or ``base``.
 
         Raises:
             ValueError: if there is no such table.
         """
-        tables = ("pools", "routing", "slo", "latency", "links", "purchases", "served", "changes")
+        tables = (
+            "pools",
+            "routing",
+            "slo",
+            "latency",
+            "links",
+            "purchases",
+            "served",
+            "changes",
+            "periods",
+            "base",
+        )
         if table not in tables:
             raise ValueError(f"table must be one of {', '.join(tables)} (got {table!r})")
         import pandas as pd
 
+        if table == "periods":
+            return pd.DataFrame([row for item in self.periods for row in item.table()])
         rows = getattr(self, table)
         return pd.DataFrame([asdict(row) if table == "changes" else row.to_dict() for row in rows])
 
@@ -282,6 +307,9 @@ def _plan_from(data: Mapping[str, object]) -> Plan:
         latency=tuple(LatencyRow(**row) for row in rows("latency")),  # type: ignore[arg-type]
         purchases=tuple(PurchaseRow(**row) for row in rows("purchases")),  # type: ignore[arg-type]
         links=tuple(LinkRow(**row) for row in (rows("links") if "links" in data else [])),  # type: ignore[arg-type]
+        periods=tuple(PeriodPlan.from_dict(row) for row in rows("periods")) if "periods" in data else (),
+        base=tuple(PurchaseRow(**row) for row in rows("base")) if "base" in data else (),  # type: ignore[arg-type]
+        busiest=str(data.get("busiest", "")),
         prices=tuple(PriceRow(**row) for row in rows("prices")),  # type: ignore[arg-type]
         why=Why(
             text=str(why["text"]),

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 
 from qmodel.evaluation import ApiCase, MeasuredCase, PoolCase, pool_cases, price_in_fleet
 from qmodel.problem import Instance, Price
-from qmodel.types import Api, Fleet, KvLink, Limits, MeasuredCapacity, Replica, RequestClass
+from qmodel.types import Api, Fleet, KvLink, Limits, MeasuredCapacity, Periods, Replica, RequestClass
 
-__all__ = ["cases_from", "classes_from", "limits_from", "plan_inputs", "versions"]
+__all__ = ["cases_from", "classes_from", "day_inputs", "limits_from", "periods_from", "plan_inputs", "versions"]
 
 _LIBRARIES = ("numpy", "scipy", "pulp", "highspy")
 
@@ -24,7 +24,7 @@ def plan_inputs(instance: Instance, fleet: Fleet, *, mip_gap: float) -> dict[str
         fleet: the fleet planned.
         mip_gap: gap at which its plan counts as optimal.
     """
-    cases = pool_cases(instance, fleet)
+    cases = pool_cases(instance, fleet, routed=fleet.routing)
     used_gpus = {pool.gpu for pool in fleet.pools.values()}
     return {
         "confidence": instance.policy.confidence,
@@ -43,6 +43,41 @@ def plan_inputs(instance: Instance, fleet: Fleet, *, mip_gap: float) -> dict[str
             "models": {name: asdict(item) for name, item in instance.models.items() if item is not None},
         },
     }
+
+
+def day_inputs(instance: Instance, fleets: Sequence[Fleet], *, mip_gap: float) -> dict[str, object]:
+    """The same for the fleets of a day: classes at their largest rates, pools of all fleets, and the periods.
+
+    Args:
+        instance: the bound problem, with periods.
+        fleets: of each period.
+        mip_gap: gap at which the plan counts as optimal.
+    """
+    assert instance.periods is not None
+    parts = [plan_inputs(instance, fleet, mip_gap=mip_gap) for fleet in fleets if fleet.pools]
+    catalogs = [_mapping(part["catalog"]) for part in parts]
+    calibrations = [item for found in catalogs for item in _listed(found["calibrations"])]
+    return {
+        **parts[0],
+        "limits": instance.limits.to_dict(),
+        "classes": {name: item.to_dict() for name, item in instance.classes.items()},
+        "pools": {name: case for part in parts for name, case in _mapping(part["pools"]).items()},
+        "periods": instance.periods.to_dict(),
+        "catalog": {
+            **catalogs[0],
+            "gpus": {name: gpu for found in catalogs for name, gpu in _mapping(found["gpus"]).items()},
+            "calibrations": [item for place, item in enumerate(calibrations) if item not in calibrations[:place]],
+        },
+    }
+
+
+def periods_from(inputs: Mapping[str, object]) -> Periods:
+    """Periods of the day as a plan embeds them.
+
+    Raises:
+        KeyError: if a part is missing.
+    """
+    return Periods.from_dict(_mapping(inputs["periods"]))
 
 
 def limits_from(inputs: Mapping[str, object]) -> Limits:
@@ -136,4 +171,10 @@ def _version(name: str) -> str:
 def _mapping(data: object) -> Mapping[str, object]:
     if not isinstance(data, Mapping):
         raise KeyError("a mapping")
+    return data
+
+
+def _listed(data: object) -> Sequence[object]:
+    if not isinstance(data, Sequence):
+        raise KeyError("a list")
     return data

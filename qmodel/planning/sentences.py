@@ -38,6 +38,11 @@ def _lines(plan: Plan) -> Iterator[str]:
         yield f"  {change.replica}: from {change.before} to {change.after} replicas, {change.usd:.2f} USD once"
     if plan.bound_usd_per_hour is not None and plan.gap is not None:
         yield f"  no fleet within the limits costs less than {plan.bound_usd_per_hour:.2f} USD/h (gap {plan.gap:.1%})"
+    for kept in plan.base:
+        yield f"  {kept.gpus} {kept.gpu} GPUs are paid always ({kept.term}, {kept.cost_usd_per_hour:.2f} USD/h)"
+    for hour in plan.periods:
+        pools = ", ".join(f"{pool.pool} x{pool.replicas}" for pool in hour.pools) or "nothing is asked for"
+        yield f"  {hour.title}: {hour.cost_usd_per_hour:.2f} USD/h, {pools}"
     if plan.cost_at_p90_usd_per_hour is not None:
         yield (
             f"  grown until every target also holds at the upper 90 % bands of step times and queueing:"

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from qmodel.evaluation import Evaluation, MeasuredCase, PoolCase
 from qmodel.evaluation.assessment import assess
+from qmodel.planning.day_verification import day_costs, day_problem
+from qmodel.planning.period_plans import PeriodPlan
 from qmodel.planning.plans import Plan
-from qmodel.planning.record import cases_from, classes_from, limits_from
+from qmodel.planning.record import cases_from, classes_from, limits_from, periods_from
 from qmodel.types import Limits, PoolRow, PurchaseRow, RequestClass, SloRow, replicas_by_kind
 
 __all__ = ["Check", "Verification", "verify"]
@@ -54,6 +56,8 @@ def verify(plan: Plan) -> Verification:
     """
     if plan.fleet is None:
         return Verification(checks=())
+    if plan.periods:
+        return _verify_day(plan)
     classes = classes_from(plan.inputs)
     cases = cases_from(plan.inputs, plan.fleet)
     limits = limits_from(plan.inputs)
@@ -77,6 +81,62 @@ def verify(plan: Plan) -> Verification:
             _bound(plan),
         )
     )
+
+
+def _verify_day(plan: Plan) -> Verification:
+    """Every hour as a plan of its own, then what is said of the day."""
+    periods, classes = periods_from(plan.inputs), classes_from(plan.inputs)
+    if [item.name for item in plan.periods] != [item.name for item in periods.items]:
+        return Verification(checks=(Check(name="day", ok=False, detail="its periods are not those of the demand"),))
+    costs = day_costs(plan)
+    confidence = str(plan.inputs["confidence"])
+    checks: list[Check] = []
+    results: list[Evaluation | None] = []
+    for item, period in zip(plan.periods, periods.items, strict=True):
+        demand = period.demand(classes)
+        results.append(None)
+        if not demand:
+            ok = not item.fleet.routing and (periods.fleet_changes is False or not item.fleet.pools)
+            checks.append(Check(name=item.title, ok=ok, detail="nothing is asked for"))
+            continue
+        hour = replace(
+            plan,
+            periods=(),
+            fleet=item.fleet,
+            pools=item.pools,
+            routing=item.routing,
+            slo=item.slo,
+            purchases=item.purchases,
+            inputs={**plan.inputs, "limits": costs.within.to_dict()},
+        )
+        cases = cases_from(hour.inputs, item.fleet)
+        found = [_left_over(cases)]
+        if found[0].ok:
+            result = assess(demand, cases, item.fleet, limits=costs.within, confidence=confidence, detail=False)
+            results[-1] = result
+            found += [
+                _cover(hour, demand),
+                _isolation(hour, classes),
+                _limits(hour, costs.within, result),
+                _stable(result),
+                _targets(result, confidence),
+                _tables(hour, result),
+                _predictions(hour, result),
+                _rates(item, demand),
+            ]
+        checks += [replace(check, name=f"{check.name} in {item.title}") for check in found]
+    whole = day_problem(plan, costs, results) if all(check.ok for check in checks) else ""
+    checks.append(
+        Check(name="day", ok=not whole, detail=whole or "periods, base and mean cost are those of the fleets")
+    )
+    return Verification(checks=(*checks, _bound(plan)))
+
+
+def _rates(item: PeriodPlan, demand: Mapping[str, RequestClass]) -> Check:
+    ok = item.rates_rps.keys() == demand.keys() and all(
+        math.isclose(item.rates_rps[name], one.rate_rps, rel_tol=_RELATIVE) for name, one in demand.items()
+    )
+    return Check(name="rates", ok=ok, detail=f"stated {dict(item.rates_rps)}")
 
 
 def _cover(plan: Plan, classes: Mapping[str, RequestClass]) -> Check:

@@ -22,6 +22,7 @@ from qmodel.problem.instances import GpuOption, Instance, LayoutRules, Policy, P
 from qmodel.problem.names import unknown_names
 from qmodel.problem.notes import engine_note, hardware_note, layouts_note, priority_notes
 from qmodel.problem.objectives import bind_objective
+from qmodel.problem.periods import bind_periods, largest_factor, limits_by_hour
 from qmodel.problem.profiles import profiled_replica
 from qmodel.problem.replicas import no_prompt_room
 from qmodel.types import (
@@ -117,6 +118,11 @@ class _Binder:
         self.problems += batch_problems(scenario, limits, gpus)
         objective, wrong = bind_objective(scenario, limits)
         self.problems += wrong
+        periods, wrong, notes = bind_periods(scenario)
+        self.problems += wrong
+        self.assumptions += notes
+        if periods is not None and periods.fleet_changes:
+            limits = limits_by_hour(limits)
         return Instance(
             title=scenario.title or Path(scenario.file).stem,
             classes=classes,
@@ -129,6 +135,7 @@ class _Binder:
             limits=limits,
             apis=apis,
             objective=objective,
+            periods=periods,
             assumptions=tuple(dict.fromkeys(self.assumptions)),
             scenario=scenario.resolved(),
             catalog_digest=self.catalog.digest,
@@ -159,7 +166,8 @@ class _Binder:
         classes = {}
         for name, spec in self.scenario.classes.items():
             try:
-                bound, notes = bind_class(self.scenario, name, spec, models.get(spec.model))
+                factor = largest_factor(self.scenario, name)
+                bound, notes = bind_class(self.scenario, name, spec, models.get(spec.model), factor=factor)
             except ScenarioError as error:
                 self.problems += error.problems
                 continue

@@ -24,7 +24,7 @@ _WORTH_A_NOTE = 0.001  # share of requests
 
 
 def bind_class(
-    scenario: Scenario, name: str, spec: ClassSpec, model: Model | None
+    scenario: Scenario, name: str, spec: ClassSpec, model: Model | None, *, factor: float = 1.0
 ) -> tuple[RequestClass, tuple[str, ...]]:
     """One class with its laws, and what a reader must know about them.
 
@@ -36,18 +36,22 @@ def bind_class(
         name: name of the class.
         spec: its section.
         model: catalog record of its model, None where only profiles describe it.
+        factor: on its rate.
 
     Raises:
         ScenarioError: a law or trace that cannot be used.
     """
     if spec.trace is not None:
-        return _from_trace(scenario, name, spec, spec.trace)
+        source = spec.trace
+        scaled = source if factor == 1.0 else source.model_copy(update={"rate_scale": source.rate_scale * factor})
+        return _from_trace(scenario, name, spec, scaled)
     key = f"classes.{name}"
     context = model.max_context if model is not None else None
     cap = min((most for most in (spec.max_tokens, context) if most is not None), default=None)
     batch = None if spec.batch is None else Batch(**spec.batch.model_dump())
-    rate_rps = spec.rate if batch is None else batch.rate_rps
-    assert spec.prompt_tokens is not None and rate_rps is not None  # the schema asks for both
+    stated_rps = spec.rate if batch is None else batch.rate_rps
+    assert spec.prompt_tokens is not None and stated_rps is not None  # the schema asks for both
+    rate_rps = stated_rps * factor
     prompt = _law(scenario, f"{key}.prompt_tokens", spec.prompt_tokens, context)
     if context is not None and prompt.values[0] >= context:
         what = f"every prompt is longer than the context of {spec.model}, {context} tokens"

@@ -82,6 +82,9 @@ def with_running(instance: Instance, fleet: Fleet, scenario: Scenario) -> Instan
     Raises:
         ScenarioError: for costs under which a replica would be kept though nothing needs it.
     """
+    if instance.periods is not None:
+        what = "not supported yet: a running fleet where the demand differs by the hour (profile)"
+        raise ScenarioError([scenario.problem("classes", what, "plan without it, or leave the profiles out")])
     costs = scenario.policy.change
     known = {} if costs is None else costs.model_dump()
     change = Change.from_fleet(fleet, **known)

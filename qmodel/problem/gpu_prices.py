@@ -11,7 +11,7 @@ from qmodel.files import join_key
 from qmodel.problem.gpu_power import GpuPower
 from qmodel.problem.instances import Price
 from qmodel.problem.owned_prices import OwnedGpu
-from qmodel.types import Offer, in_merit_order
+from qmodel.types import Offer, by_the_hour, in_merit_order
 
 if TYPE_CHECKING:
     from qmodel.scenario import Scenario
@@ -153,6 +153,10 @@ def _owned_price(
 
 def _offer_notes(name: str, offers: tuple[Offer, ...], scenario: Scenario) -> list[str]:
     """In which order offers are bought, and which never are."""
+    if any(item.arrivals is not None and item.arrivals.hours for item in scenario.classes.values()):
+        return [f"{name}: {_when_paid(offers, 'in every hour', 'by the hour')}"]
+    if scenario.demand is not None and scenario.demand.plan_for == "mean":
+        return [f"{name}: {_when_paid(offers, 'in every scenario', 'where they are needed')}"]
     words = []
     for offer in offers:
         number = "any number" if offer.max_gpus is None else f"up to {offer.max_gpus}"
@@ -170,3 +174,13 @@ def _offer_notes(name: str, offers: tuple[Offer, ...], scenario: Scenario) -> li
             f"{name}: whole nodes are bought at each price; the rest of a max_count that fills none is not used"
         )
     return notes
+
+
+def _when_paid(offers: tuple[Offer, ...], always: str, else_: str) -> str:
+    """What is paid always and what else, where the fleet changes."""
+    words = []
+    for offer in offers:
+        number = "" if offer.max_gpus is None else f", up to {offer.max_gpus}"
+        when = else_ if by_the_hour(offer) else always
+        words.append(f"{offer.term} GPUs are paid {when} ({offer.usd_per_gpu_hour:g} USD per GPU-hour{number})")
+    return ", ".join(words)

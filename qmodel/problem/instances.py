@@ -17,6 +17,7 @@ from qmodel.types import (
     Model,
     Node,
     Offer,
+    Periods,
     Replica,
     RequestClass,
     Slo,
@@ -131,6 +132,8 @@ class Instance:
         profiles: by (model, gpu); such a pair has only these candidates.
         apis: models that somebody else serves.
         objective: what a plan makes small or large.
+        periods: the hours of the day where demand differs; ``classes`` then have their largest rates. None: they do
+            not differ.
         assumptions: sentences a reader must know.
         scenario: the resolved scenario as plain data.
         catalog_digest: identifies the catalog.
@@ -147,6 +150,7 @@ class Instance:
     limits: Limits = field(default_factory=Limits)
     apis: tuple[Api, ...] = ()
     objective: Objective = field(default_factory=Objective)
+    periods: Periods | None = None
     assumptions: tuple[str, ...] = ()
     scenario: Mapping[str, object] = field(default_factory=dict)
     catalog_digest: str = ""

@@ -14,6 +14,7 @@ from qmodel.report.row_tables import (
     gpus_text,
     latency_table,
     link_table,
+    period_table,
     pool_table,
     price_table,
     purchase_table,
@@ -51,6 +52,7 @@ def plan_page(plan: Plan) -> tuple[Block, ...]:
     return (
         Heading(text=plan.title),
         Facts(rows=_plan_facts(plan)),
+        *([period_table(plan.periods)] if plan.periods else []),
         pool_table(plan.pools),
         *_overloads(plan.pools),
         *_some(links),
@@ -131,6 +133,7 @@ def _plan_facts(plan: Plan) -> tuple[tuple[str, str], ...]:
     if plan.cost_usd_per_hour is not None:
         moved = f", {usd_text(plan.change_usd_per_hour)} of it for the change" if plan.change_usd_per_hour else ""
         month = f"{month_text(plan.cost_usd_per_hour)} (730 h)"
+        moved += ", the mean" if plan.base or len({item.cost_usd_per_hour for item in plan.periods}) > 1 else ""
         facts.append(("Cost", f"{usd_text(plan.cost_usd_per_hour)} = {month}{moved}"))
     if plan.bound_usd_per_hour is not None:
         gaps = f"gap {percent_text(plan.gap)} %"
@@ -138,7 +141,10 @@ def _plan_facts(plan: Plan) -> tuple[tuple[str, str], ...]:
             gaps += f" (of the fleets considered: {percent_text(plan.gap_columns)} %)"
         facts.append(("Bound", f"{usd_text(plan.bound_usd_per_hour)}: nothing allowed costs less; {gaps}"))
     if plan.pools:
-        facts.append(("GPUs", gpus_text(plan.pools)))
+        facts.append(("GPUs", gpus_text(plan.pools) + (f" in {_busiest(plan)}" if plan.busiest else "")))
+    if plan.base:
+        held = ", ".join(f"{row.gpus:,} {row.gpu} at {row.term}" for row in plan.base)
+        facts.append(("Base", f"{held}, paid in every {'scenario' if plan.periods[0].scenario else 'hour'}"))
     if plan.cost_at_p90_usd_per_hour is not None:
         facts.append(
             (
@@ -147,6 +153,10 @@ def _plan_facts(plan: Plan) -> tuple[tuple[str, str], ...]:
             )
         )
     return tuple(facts)
+
+
+def _busiest(plan: Plan) -> str:
+    return next(item.title for item in plan.periods if item.name == plan.busiest)
 
 
 def _objective_words(row: ObjectiveRow) -> str:

@@ -19,6 +19,7 @@ from qmodel.report.number_text import (
 if TYPE_CHECKING:
     from qmodel.evaluation.resource_worth import MarginalRow
     from qmodel.evaluation.results import CurveRow, LatencyRow
+    from qmodel.planning.period_plans import PeriodPlan
     from qmodel.planning.plans import Alternative, PriceRow, ServedRow
     from qmodel.types import ChangeRow, LinkRow, PoolRow, PurchaseRow, RouteRow, SloRow
 
@@ -28,6 +29,7 @@ __all__ = [
     "curve_table",
     "gpus_by_type",
     "gpus_text",
+    "period_table",
     "latency_table",
     "link_table",
     "layout_text",
@@ -41,6 +43,7 @@ __all__ = [
 ]
 
 MEASURED_TEXT = "measured"  # instead of a prediction: the pool was measured to hold the target at this load
+_PERIOD_NUMBERS = ("requests/s", "USD/h", "GPUs")
 BEYOND_TEXT = "beyond measured"
 STATED_TEXT = "stated"  # the scenario says of an API that it holds the target
 BEYOND_STATED_TEXT = "beyond stated"
@@ -83,6 +86,23 @@ def routing_table(routing: Sequence[RouteRow]) -> TextTable | None:
     )
     rows = tuple((row.cls, row.path, percent_text(row.share), decimal_text(row.rate_rps)) for row in routing)
     return TextTable(title="Routing", columns=columns, rows=rows)
+
+
+def period_table(periods: Sequence[PeriodPlan]) -> TextTable:
+    """What the fleet is in each part of the day or scenario, and how full its pools are."""
+    scenarios = any(item.scenario for item in periods)
+    numbers = ("weight %", *_PERIOD_NUMBERS) if scenarios else _PERIOD_NUMBERS
+    columns = [Column(header="scenario" if scenarios else "hours")]
+    columns += [Column(header=name, numeric=True) for name in numbers]
+    columns += [Column(header="replicas at utilisation %")]
+    rows = []
+    for item in sorted(periods, key=lambda one: one.hours):
+        pools = ", ".join(f"{row.pool} {row.replicas} at {percent_text(row.utilisation)}" for row in item.pools)
+        gpus = sum(row.gpus for row in item.pools)
+        named = (item.name, percent_text(item.weight)) if scenarios else (item.name,)
+        cells = (*named, decimal_text(item.rate_rps), money_text(item.cost_usd_per_hour), f"{gpus:,}")
+        rows.append((*cells, pools or NONE_TEXT))
+    return TextTable(title="Scenarios" if scenarios else "Hours of the day", columns=tuple(columns), rows=tuple(rows))
 
 
 def served_table(served: Sequence[ServedRow]) -> TextTable:

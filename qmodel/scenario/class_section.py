@@ -140,8 +140,8 @@ class ClassSpec(Section):
 
     @property
     def rate(self) -> float | None:
-        """Mean arrival rate, requests per second; None where a trace gives it."""
-        return self.arrivals.rate_rps if self.arrivals is not None else self.rate_rps
+        """Mean arrival rate, in the busiest hour where it differs, requests per second; None where a trace gives it."""
+        return self.arrivals.busiest_rps if self.arrivals is not None else self.rate_rps
 
     @property
     def slos(self) -> tuple[Slo, ...]:

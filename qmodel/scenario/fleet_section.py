@@ -199,6 +199,10 @@ class FleetSpec(Section):
     budget_usd_per_hour: Positive | None = Field(
         default=None, description="Most that the whole fleet may cost, USD per hour; no limit if left out."
     )
+    start_lag_s: Annotated[float, Field(ge=0, le=3600)] = Field(
+        default=0.0,
+        description="Seconds for which GPUs that are bought by the hour are paid before they serve, at most an hour.",
+    )
     power_kw: Positive | None = Field(
         default=None, description="Most power of all GPUs with their part of the nodes, kW; no limit if left out."
     )

@@ -11,6 +11,7 @@ from pydantic import BeforeValidator, Field, PrivateAttr
 
 from qmodel.errors import Problem
 from qmodel.scenario.class_section import Classes
+from qmodel.scenario.demand_section import DemandSpec
 from qmodel.scenario.fleet_section import EngineSpec, FleetSpec, LayoutsSpec, ProfileSpec
 from qmodel.scenario.layering import Layered
 from qmodel.scenario.objective_section import Objective
@@ -85,6 +86,7 @@ class Scenario(Section):
     )
     policy: PolicySpec = Field(default_factory=PolicySpec, description="Rules of the decision.")
     objective: Objective = Field(default_factory=Objective, description="What a plan makes small.")
+    demand: DemandSpec | None = Field(default=None, description="Demand that is uncertain; certain if left out.")
     calibrations: Annotated[tuple[Text, ...], BeforeValidator(as_tuple)] = Field(
         default=(), description="Files of qmodel calibrate, relative to this file: step times from own measurements."
     )

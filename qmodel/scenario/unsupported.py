@@ -43,7 +43,6 @@ class Unsupported:
     values: str = ""
 
 
-_POISSON = "write rate_rps: <requests per second>, which is Poisson"
 _ROUTERS = _one_of("prefix_aware")
 _USE_ROUTER = "use random, round_robin or jsq"
 
@@ -56,8 +55,6 @@ SCENARIO_UNSUPPORTED: tuple[Unsupported, ...] = (
     Unsupported("classes.*.retries", "requests that come again"),
     Unsupported("classes.*.samples", "several outputs for one prompt", "multiply the rate"),
     Unsupported("classes.*.engine", "engine settings by class", "set them in engine or fleet.gpus.<gpu>.engine"),
-    Unsupported("classes.*.arrivals.profile", "rates by the hour", "plan the busiest hour: " + _POISSON),
-    Unsupported("classes.*.arrivals.hours", "plans by the hour", "plan the busiest hour: " + _POISSON),
     Unsupported("fleet.nodes", "a stock of nodes by their names", "set fleet.gpus.<gpu>.max_nodes"),
     Unsupported("engine.router", "requests sent where their prefix is", _USE_ROUTER, _ROUTERS, "prefix_aware"),
     Unsupported(

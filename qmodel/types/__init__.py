@@ -7,6 +7,7 @@ from qmodel.types.caps import Cap, LimitKind, Quota
 from qmodel.types.changes import Change, ChangeRow, PoolKey, Running, replicas_by_kind
 from qmodel.types.clusters import Cluster, Host
 from qmodel.types.constants import BandLevel, CalibratedConstants, ConstantsOverride, EngineConstants, GpuSpec
+from qmodel.types.day_purchases import DayPurchase, bought_for_day, by_the_hour
 from qmodel.types.demand import METRICS, Metric, RequestClass, Slo, Stream
 from qmodel.types.fleets import (
     ROLES_IN_A_ROW,
@@ -40,6 +41,7 @@ from qmodel.types.layouts import Collective, Engine, Layout, LinkCosts, Refusal,
 from qmodel.types.limits import Forbidden, GpuLimits, Holding, Limits
 from qmodel.types.measured import MeasuredCapacity
 from qmodel.types.offers import MIXED, Offer, Purchase, PurchaseRow, bought, in_merit_order
+from qmodel.types.periods import HOURS, Layer, Period, Periods, hours_text
 from qmodel.types.replica import Admission, Band, Preemption, Replica, Router, StepLaw
 from qmodel.types.spot import SpotTerms
 
@@ -49,6 +51,7 @@ __all__ = [
     "PoolKey",
     "ChangeRow",
     "Change",
+    "HOURS",
     "METRICS",
     "MIXED",
     "ROLES_IN_A_ROW",
@@ -64,6 +67,7 @@ __all__ = [
     "Collective",
     "Confidence",
     "ConstantsOverride",
+    "DayPurchase",
     "Engine",
     "EngineConstants",
     "Fabric",
@@ -78,6 +82,7 @@ __all__ = [
     "IntArray",
     "KvLink",
     "Law",
+    "Layer",
     "Layout",
     "Lengths",
     "LimitKind",
@@ -94,6 +99,8 @@ __all__ = [
     "Offer",
     "Overload",
     "Path",
+    "Period",
+    "Periods",
     "Pool",
     "Preemption",
     "PoolLink",
@@ -117,6 +124,9 @@ __all__ = [
     "Topology",
     "WeightFamily",
     "bought",
+    "bought_for_day",
+    "by_the_hour",
+    "hours_text",
     "in_merit_order",
     "mix_laws",
     "mix_lengths",

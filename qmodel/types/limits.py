@@ -37,6 +37,7 @@ class GpuLimits:
         spot: they are taken away now and then; None: they stay.
         provider, region: who sells them and where; empty where that is not stated.
         kw_per_gpu: power that one GPU takes; None: not known.
+        by_hour: the fleet changes with the hour, so that every offer may be used: some are paid in every hour.
     """
 
     max_count: int | None = None
@@ -48,6 +49,7 @@ class GpuLimits:
     provider: str = ""
     region: str = ""
     kw_per_gpu: float | None = None
+    by_hour: bool = False
 
     @property
     def usd_per_gpu_hour(self) -> float:
@@ -56,8 +58,8 @@ class GpuLimits:
 
     @property
     def mixes_offers(self) -> bool:
-        """Whether GPUs may be bought at more than one price."""
-        return len(self.offers) > 1 and self.offers[0].max_gpus is not None
+        """Whether what GPUs cost depends on how many are bought, and when."""
+        return self.by_hour or (len(self.offers) > 1 and self.offers[0].max_gpus is not None)
 
     @property
     def lot(self) -> int:

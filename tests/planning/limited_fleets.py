@@ -16,7 +16,7 @@ from qmodel.candidates import Candidate, enumerate_candidates, feasible_at
 from qmodel.problem import bind
 from qmodel.types import FloatArray, RequestClass
 
-__all__ = ["MOST", "least_cost", "two_models"]
+__all__ = ["MOST", "carried", "least_cost", "two_models"]
 
 MOST = 6  # serving replicas of one candidate in brute force
 
@@ -87,7 +87,7 @@ def _ways(demand: str) -> tuple[tuple[Pools, ...], ...]:
     each = []
     for item in instance.classes.values():
         candidates = found.of(item.model)
-        share = _carried(candidates, item)
+        share = carried(candidates, item)
         each.append(
             tuple(
                 tuple((c.gpu, c.layout.gpus, n) for c, n in zip(candidates, sizes, strict=True) if n)
@@ -149,7 +149,7 @@ def _paid(gpus: int, stated: dict[str, Any], lot: int) -> float:
     return min(costs, default=np.inf)
 
 
-def _carried(candidates: Sequence[Candidate], item: RequestClass) -> FloatArray:
+def carried(candidates: Sequence[Candidate], item: RequestClass) -> FloatArray:
     """Share of a class that 0 to MOST replicas of each candidate carry, by bisection, shape (J, MOST + 1)."""
     many = [candidate for candidate in candidates for _ in range(MOST)]
     counts = np.tile(np.arange(1, MOST + 1), len(candidates))

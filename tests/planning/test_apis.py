@@ -14,7 +14,7 @@ import qmodel as qm
 from qmodel.candidates import enumerate_candidates
 from qmodel.evaluation import evaluate_fleet
 from qmodel.problem import bind
-from tests.planning.limited_fleets import MOST, _carried, two_models
+from tests.planning.limited_fleets import MOST, carried, two_models
 
 PRICES = {"usd_per_million_input": 0.5, "usd_per_million_output": 1.5}
 
@@ -47,7 +47,7 @@ def least_cost(data: dict[str, Any]) -> float:
         )
         most = stated.get("max_rate_rps", np.inf) / item.rate_rps
         candidates = found.of(item.model)
-        share = _carried(candidates, item)
+        share = carried(candidates, item)
         ways = []
         for sizes in itertools.product(range(MOST + 1), repeat=len(candidates)):
             left = max(1.0 - sum(share[j, n] for j, n in enumerate(sizes)), 0.0)

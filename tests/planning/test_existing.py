@@ -13,7 +13,7 @@ import qmodel as qm
 from qmodel.candidates import enumerate_candidates
 from qmodel.problem import bind
 from qmodel.types import Change, Fleet, Layout, Path, Pool, PoolKey, Running, replicas_by_kind
-from tests.planning.limited_fleets import MOST, _carried, two_models
+from tests.planning.limited_fleets import MOST, carried, two_models
 
 EXACT = qm.SolverOptions(mip_gap=0.0)
 
@@ -39,7 +39,7 @@ def least_total(data: dict[str, Any], change: Change) -> float:
     ways = []
     for item in instance.classes.values():
         candidates = found.of(item.model)
-        share = _carried(candidates, item)
+        share = carried(candidates, item)
         ways.append(
             [
                 dict(zip(candidates, sizes, strict=True))

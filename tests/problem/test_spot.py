@@ -20,7 +20,7 @@ from qmodel.problem import bind, replica_of
 from qmodel.problem.lost_work import repeat_factor
 from qmodel.simulation import Availability, draw_outages, simulate_pool, table_from_arrays
 from qmodel.types import GpuLimits, Limits, Replica, SpotTerms
-from tests.planning.limited_fleets import MOST, _carried, two_models
+from tests.planning.limited_fleets import MOST, carried, two_models
 
 DAY_S = 86400.0
 
@@ -130,7 +130,7 @@ def least_cost(data: dict[str, Any]) -> float:
     total = 0.0
     for item in instance.classes.values():
         candidates = enumerate_candidates(instance).of(item.model)
-        share = _carried(candidates, item)
+        share = carried(candidates, item)
         pools = []
         for j, one in enumerate(candidates):
             stated = data["fleet"]["gpus"][one.gpu]

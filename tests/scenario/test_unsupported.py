@@ -16,9 +16,6 @@ from tests.scenario.examples import small
     [
         ({"classes__chat__models": {"a": {"quality": 0.8}}, "classes__chat__model": None},
          "classes.chat.models: not supported yet: a choice between models; state one model"),
-        ({"classes__chat__rate_rps": None, "classes__chat__arrivals": {"rate_rps": 3, "profile": [1, 2]}},
-         "classes.chat.arrivals.profile: not supported yet: rates by the hour; "
-         "plan the busiest hour: write rate_rps: <requests per second>, which is Poisson"),
         ({"classes__chat__patience_s": 3}, "classes.chat.patience_s: not supported yet: requests that give up"),
         ({"classes__chat__engine": {"router": "jsq"}},
          "classes.chat.engine: not supported yet: engine settings by class; "
