@@ -32,6 +32,7 @@ PLAN_TABLES = (
     "purchases",
     "prices",
     "served",
+    "quality",
     "changes",
     "periods",
     "base",

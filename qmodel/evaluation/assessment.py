@@ -17,6 +17,7 @@ from qmodel.evaluation.measured_pools import (
     MeasuredCase,
     measured_row,
 )
+from qmodel.evaluation.model_quality import quality_rows
 from qmodel.evaluation.path_predictions import FleetPredictions, PoolCase, predict_paths
 from qmodel.evaluation.pool_rows import api_pool_row, measured_pool_row, pool_row
 from qmodel.evaluation.purchases import bought_for, purchase_rows, token_rows
@@ -82,6 +83,7 @@ def assess(
         *_slo_rows(streams, fleet, cases, predictions, full),
         *(_slo_row(*item) for item in batch_values(classes, fleet, batched)),
     )
+    quality = tuple(quality_rows(classes, fleet))
     decided = "met_at_p90" if confidence == "p90" else "met"
     level = "p90" if confidence == "p90" else "nominal"
     stable = nominal.stable and not full and all(item.found.overload is None for item in batched.values())
@@ -103,6 +105,7 @@ def assess(
             for name, case in cases.items()
         ),
         routing=tuple(_route_rows(classes, fleet)),
+        quality=quality,
         slo=slo,
         latency=(*_latency_rows(streams, fleet, nominal), *batch_latency_rows(classes, fleet, batched))
         if detail
@@ -113,7 +116,7 @@ def assess(
             *token_rows(fleet, tokens_usd),
         ),
         stable=stable,
-        feasible=stable and all(getattr(row, decided) for row in slo),
+        feasible=stable and all(getattr(row, decided) for row in slo) and all(row.met for row in quality),
         cost_usd_per_hour=_cost(classes, cases, fleet, limits, held),
         assumptions=(
             *assumptions,

@@ -257,8 +257,8 @@ def _path_problems(item: RequestClass, path: Path, key: str, fleet: Fleet) -> li
     pools = [fleet.pools[name] for name in path.pools]
     problems = []
     for pool in pools:
-        if pool.model != item.model:
-            what = f"class '{item.name}' asks for {item.model} but pool '{pool.name}' serves {pool.model}"
+        if not item.served_by(pool.model):
+            what = f"class '{item.name}' asks for {' or '.join(item.models)} but pool '{pool.name}' serves {pool.model}"
             problems.append(Problem(key=key, what=what))
     roles = tuple(pool.role for pool in pools)
     if roles not in ROLES_IN_A_ROW:

@@ -10,7 +10,7 @@ from qmodel.types import Fleet, LinkRow, PoolRow, PurchaseRow, RouteRow, SloRow
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["CapacityResult", "CurveRow", "Evaluation", "LatencyRow"]
+__all__ = ["CapacityResult", "CurveRow", "Evaluation", "LatencyRow", "QualityRow"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +33,32 @@ class LatencyRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class QualityRow:
+    """The share of a class that one of its models serves.
+
+    Attributes:
+        quality: of the model for this class.
+        share: of the requests of the class.
+        average: quality over all requests of the class.
+        min_quality: least average asked for; None: any.
+        met: the average is no less.
+    """
+
+    cls: str
+    model: str
+    quality: float
+    share: float
+    average: float
+    min_quality: float | None
+    met: bool
+
+    def to_dict(self) -> dict[str, object]:
+        """The row as output tables name it."""
+        data = asdict(self)
+        return {"class": data.pop("cls"), **data}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation:
     """Predictions for a given fleet.
 
@@ -45,7 +71,8 @@ class Evaluation:
         links: one row per link between pools; empty where every path is one pool.
         purchases: one row per GPU type and price.
         stable: every pool and link carries its load.
-        feasible: stable and every target met at the confidence in force.
+        quality: one row per class with several models stated and model; else empty.
+        feasible: stable, every target met at the confidence in force, every average quality reached.
         cost_usd_per_hour: of all pools, and of idle GPUs in nodes that are paid whole.
         assumptions: sentences a reader must know (prices by rule, Poisson arrivals, low confidence).
     """
@@ -61,6 +88,7 @@ class Evaluation:
     assumptions: tuple[str, ...] = ()
     links: tuple[LinkRow, ...] = ()
     purchases: tuple[PurchaseRow, ...] = ()
+    quality: tuple[QualityRow, ...] = ()
 
     def to_dict(self) -> dict[str, object]:
         """Plain data in the names and order of the output tables."""
@@ -74,17 +102,19 @@ class Evaluation:
             "latency": [row.to_dict() for row in self.latency],
             "links": [row.to_dict() for row in self.links],
             "purchases": [row.to_dict() for row in self.purchases],
+            "quality": [row.to_dict() for row in self.quality],
             "assumptions": list(self.assumptions),
             "fleet": self.fleet.to_dict(),
         }
 
     def to_frame(self, table: str = "slo") -> pd.DataFrame:
-        """One of the tables ``pools``, ``routing``, ``slo``, ``latency``, ``links`` or ``purchases`` as a DataFrame.
+        """One of the tables ``pools``, ``routing``, ``slo``, ``latency``, ``links``, ``purchases`` or ``quality`` as a
+        DataFrame.
 
         Raises:
             ValueError: if there is no such table.
         """
-        tables = ("pools", "routing", "slo", "latency", "links", "purchases")
+        tables = ("pools", "routing", "slo", "latency", "links", "purchases", "quality")
         if table not in tables:
             raise ValueError(f"table must be one of {', '.join(tables)} (got {table!r})")
         import pandas as pd

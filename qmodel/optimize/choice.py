@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
 
 from qmodel.candidates import NO_STAGES, Blend, Column, ColumnSet, OpenPool, StageColumns, feasible_at
+from qmodel.optimize.alternatives import model_shares
 from qmodel.optimize.formulation import Flow, Relaxation, bound_program, master_program
 from qmodel.optimize.linked_parts import solve_linked
 from qmodel.optimize.open_pools import OpenChoice, balanced, open_choices
@@ -72,6 +73,7 @@ class Choice:
         bound_usd_per_hour: on every fleet; minus infinity where none was found.
         columns_bound_usd_per_hour: on fleets made of these columns.
         words: the solver's own, kept for diagnosis.
+        model_shares: share of a class that a model serves, by class and model; those of classes with several models.
     """
 
     chosen: tuple[tuple[Column, int], ...]
@@ -85,6 +87,7 @@ class Choice:
     columns_bound_usd_per_hour: float
     prices: tuple[ShadowPrice, ...]
     words: str
+    model_shares: Mapping[tuple[str, str], float] = field(default_factory=dict)
 
     @property
     def holdings(self) -> list[Holding]:
@@ -179,6 +182,7 @@ def choose(
         columns_bound_usd_per_hour=solved.bound,
         prices=_prices(step.master, known.whole, limits, options.name),
         words=solved.words,
+        model_shares=model_shares(step.master.program, values),
     )
 
 
@@ -440,14 +444,20 @@ def _balanced(
     deadline: float,
 ) -> list[OpenChoice]:
     """The open pools of a solution, their flows spread so that each has as much room as can be."""
-    elsewhere: dict[str, float] = {}
-    for column, count in chosen:
-        for name, share in column.shares.items():
-            elsewhere[name] = elsewhere.get(name, 0.0) + share * count
-    for name, share in carried_in_rows(demand.stages.chains, elsewhere).items():
-        elsewhere[name] = elsewhere.get(name, 0.0) + share
     used = step.open_choices(values)
-    return balanced(used, elsewhere, lambda program: _solve(program, options, deadline).values)
+    served = model_shares(step.master.program, values)
+    found: list[OpenChoice] = []
+    for model in dict.fromkeys(item.pool.candidate.model for item in used):
+        elsewhere = {name: 1.0 - share for (name, other), share in served.items() if other == model}
+        for column, count in chosen:
+            if column.candidate.model == model:
+                for name, share in column.shares.items():
+                    elsewhere[name] = elsewhere.get(name, 0.0) + share * count
+        for name, share in carried_in_rows(demand.stages.chains, elsewhere).items():
+            elsewhere[name] = elsewhere.get(name, 0.0) + share
+        mine = [item for item in used if item.pool.candidate.model == model]
+        found += balanced(mine, elsewhere, lambda program: _solve(program, options, deadline).values)
+    return sorted(found, key=lambda item: item.pool.is_api)
 
 
 def _nothing(outcome: Outcome, solved: Solved, bound_usd_per_hour: float = -np.inf) -> Choice:

@@ -9,6 +9,7 @@ from functools import partial
 import numpy as np
 
 from qmodel.candidates import Blend, Candidate, Chain, Column, ColumnSet, OpenPool, resource_shares
+from qmodel.optimize.alternatives import each_once
 from qmodel.optimize.limit_rows import Ledger
 from qmodel.optimize.open_pools import add_open_pools, open_rows
 from qmodel.optimize.programs import Program, ProgramBuilder
@@ -65,7 +66,8 @@ def master_program(
     Variables are integer counts y_c of columns, then for each blend its integer count z and the parts of its points,
     then for each open pool its integer count n and the flows of its classes, then the share that passes each chain,
     then what the ledger adds.
-    Rows: ``cover`` of each class, sum theta_ck y_c >= 1; each limit, e.g. ``stock`` of a GPU type, sum gpus_c y_c <=
+    Rows: ``cover`` of each class, sum theta_ck y_c >= 1, or where several models may serve it sum_m x_km >= 1 with
+    x_km <= sum theta_ck y_c over the columns of model m; each limit, e.g. ``stock`` of a GPU type, sum gpus_c y_c <=
     stock; ``parts`` of each blend, sum of its parts <= z. Formulation in docs/theory/optimizer.md.
 
     Args:
@@ -90,7 +92,7 @@ def master_program(
         for point in blend.points.tolist():
             part = builder.variable(f"part {label}", cost=0.0, upper=most, integer=False)
             shares = {name: share for name, share in zip(blend.names, point, strict=True) if share > 0.0}
-            ledger.carries(count, part, shares)
+            ledger.carries(count, part, shares, model=blend.candidate.model)
             row[part] = 1.0
         parts.append((f"parts {label}", row))
     places = add_open_pools(ledger, open_pools)
@@ -133,7 +135,7 @@ def bound_program(
     places = add_open_pools(ledger, [item for found in sets.values() for item in found.open_pools])
     open_rows(builder, places)
     in_rows = add_chains(ledger, chains)
-    members = [item for group in sets for item in classes[group] if item.name not in in_rows]
+    members = each_once(item for group in sets for item in classes[group] if item.name not in in_rows)
     ledger.close(members, in_rows)
     return Relaxation(program=builder.build(), flows=tuple(flows))
 
@@ -148,7 +150,7 @@ def _add_columns(ledger: Ledger, found: ColumnSet, name: str) -> None:
             label = f"replicas {candidate.gpu} {candidate.layout} {candidate.precision or ''} {candidate.model}"
             upper = float(np.ceil(1.0 / ratio))
             position = ledger.replicas(label, candidate, most=upper)
-            ledger.carries(position, position, {name: float(ratio)})
+            ledger.carries(position, position, {name: float(ratio)}, model=candidate.model)
 
 
 def _add_flows(ledger: Ledger, group: str, found: ColumnSet, classes: Sequence[RequestClass]) -> list[Flow]:
@@ -173,7 +175,7 @@ def _add_flows(ledger: Ledger, group: str, found: ColumnSet, classes: Sequence[R
             for k in usable:
                 name = classes[k].name
                 flow = builder.variable(f"flow {name} {label}", cost=0.0, upper=1.0, integer=False)
-                ledger.carries(count, flow, {name: 1.0})
+                ledger.carries(count, flow, {name: 1.0}, model=candidate.model)
                 together[flow] = float(shares[k, j])
                 carried[k] = flow
                 if corners is None:
@@ -215,7 +217,7 @@ def _add_column(ledger: Ledger, column: Column, shares: Mapping[str, float]) -> 
     label = f"pool {_pool_label(column.candidate, column.replicas)} {' '.join(sorted(shares))}"
     most = float(np.ceil(1.0 / min(shares.values())))
     position = _add_pool(ledger, label, column.candidate, column.replicas, most)
-    ledger.carries(position, position, shares)
+    ledger.carries(position, position, shares, model=column.candidate.model)
 
 
 def _add_pool(ledger: Ledger, label: str, candidate: Candidate, replicas: int, most: float) -> int:

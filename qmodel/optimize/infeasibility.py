@@ -58,18 +58,19 @@ def diagnose(
             if _measured_for(sets[name], item) or stages.serves(item.name):
                 continue
             reached = late_batch if item.batch is not None else _unreachable
-            found = reached(pools, item) if pools else _not_measured(measured, item)
+            able = [one for other in item.models for one in candidates.of(other)]
+            found = reached(able, item) if able else _not_measured(measured, item)
             if found is not None:
                 return found
     for name, group in classes.items():
         for item in group:
-            elsewhere = _measured_for(sets[name], item) or stages.serves(item.name)
+            elsewhere = _measured_for(sets[name], item) or stages.serves(item.name) or len(item.models) > 1
             if not elsewhere and not any(sets[name].least[item.name]):
                 beyond_limits = too_large_batch if item.batch is not None else _beyond_limits
                 return beyond_limits(candidates.of(item.model), item, limits)
     for name, group in classes.items():
         for item in group:
-            found = _beyond_rates(sets[name], item)
+            found = None if len(item.models) > 1 else _beyond_rates(sets[name], item)
             if found is not None:
                 return found
     return together(sets, classes, limits, options, stages)
@@ -178,9 +179,14 @@ def _unreachable(pools: Sequence[Candidate], item: RequestClass) -> Diagnosis | 
     return Diagnosis(
         text=text,
         limit=f"classes.{item.name}.slo.{slo.key}",
-        best=f"{pools[shown].label}: {ratios[shown, index] * slo.target_s:.3g} s at zero load",
+        best=f"{_label(pools[shown], item)}: {ratios[shown, index] * slo.target_s:.3g} s at zero load",
         change=f"{_looser(pools[nearest], item, ratios[nearest])}, or allow a faster GPU type or larger layouts",
     )
+
+
+def _label(candidate: Candidate, item: RequestClass) -> str:
+    """Of a candidate, with its model where several may serve the class."""
+    return f"{candidate.model} on {candidate.label}" if len(item.models) > 1 else candidate.label
 
 
 def _looser(candidate: Candidate, item: RequestClass, ratios: FloatArray) -> str:
@@ -189,7 +195,7 @@ def _looser(candidate: Candidate, item: RequestClass, ratios: FloatArray) -> str
     loaded = _ratios(candidate, item, 1, float(half[0]))
     return " and ".join(
         f"raise classes.{item.name}.slo.{slo.key} to {round_up(float(at_half) * slo.target_s):g}"
-        f" ({candidate.label} at half load; {ratio * slo.target_s:.3g} at zero load)"
+        f" ({_label(candidate, item)} at half load; {ratio * slo.target_s:.3g} at zero load)"
         for slo, ratio, at_half in zip(item.slos, ratios, loaded, strict=True)
         if ratio > 1.0
     )

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from qmodel.candidates import NO_STAGES, ColumnSet, StageColumns
+from qmodel.optimize.alternatives import each_once
 from qmodel.optimize.formulation import master_program
 from qmodel.optimize.programs import Program
 from qmodel.optimize.solvers import SolverOptions, solve_integer
@@ -63,7 +64,7 @@ def together(
         options: solver and time limit.
         stages: what separate prefill and decode pools could carry.
     """
-    everyone = [item for group in classes.values() for item in group]
+    everyone = each_once(item for group in classes.values() for item in group)
     master = _master({**sets, **stages.sets}, everyone, limits, stages)
     for number, cap in enumerate(limits.caps):
         row = len(everyone) + number  # limits follow the cover rows

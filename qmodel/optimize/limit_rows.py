@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from math import ceil
 
 from qmodel.candidates import PoolKind
+from qmodel.optimize.alternatives import add_model_shares, quality_limits
 from qmodel.optimize.programs import ProgramBuilder
 from qmodel.types import Cap, Limits, RequestClass
 
@@ -48,7 +49,7 @@ class Ledger:
     builder: ProgramBuilder
     limits: Limits
     _uses: list[_Use] = field(default_factory=list)
-    _covers: list[tuple[int, Mapping[str, float]]] = field(default_factory=list)
+    _covers: list[tuple[int, Mapping[str, float], str]] = field(default_factory=list)
     _groups: dict[int, _Group] = field(default_factory=dict)
 
     def pools(self, label: str, candidate: PoolKind, serving: int, *, most: float) -> int:
@@ -70,12 +71,19 @@ class Ledger:
             self._groups[position] = _Group(label=label, candidate=candidate)
         return position
 
-    def carries(self, pool: int, variable: int, shares: Mapping[str, float]) -> None:
-        """One unit of a variable carries shares of the classes in the pool or replicas of another (or the same)."""
+    def carries(self, pool: int, variable: int, shares: Mapping[str, float], *, model: str = "") -> None:
+        """One unit of a variable carries shares of the classes in the pool or replicas of another (or the same).
+
+        Args:
+            pool: variable of the pool or its replicas.
+            variable: what carries.
+            shares: of the classes, by name.
+            model: that the pool serves; empty: of classes with one model.
+        """
         if pool in self._groups:
             self._groups[pool].carried.append((variable, shares))
         else:
-            self._covers.append((variable, shares))
+            self._covers.append((variable, shares, model))
 
     def close(self, classes: Sequence[RequestClass], parts: Sequence[str] = ()) -> None:
         """Write the rows: cover of each class, then each of ``limits.caps``, then what ties variables together.
@@ -89,9 +97,14 @@ class Ledger:
         offers = self._offers(nodes)
         changes = self._changes()
         covers: dict[str, dict[int, float]] = {name: {} for name in (*(item.name for item in classes), *parts)}
-        for position, shares in self._covers:
+        by_model = add_model_shares(self.builder, classes)
+        served: dict[tuple[str, str], dict[int, float]] = {key: {} for key in by_model}
+        for position, shares, model in self._covers:
             for name, share in shares.items():
-                covers[name][position] = covers[name].get(position, 0.0) + share
+                row = served.get((name, model), covers[name])
+                row[position] = row.get(position, 0.0) + share
+        for (name, _), position in by_model.items():
+            covers[name][position] = 1.0
         for item in classes:
             self.builder.row(f"cover {item.name}", covers[item.name], ">=", 1.0)
         for cap in self.limits.caps:
@@ -111,8 +124,10 @@ class Ledger:
         for rows in opened:
             for name, row in rows:
                 self.builder.row(name, row, "<=", 0.0)
-        for name, row, most in changes:
+        for name, row, most in (*changes, *quality_limits(classes, by_model)):
             self.builder.row(name, row, "<=", most)
+        for (name, model), row in served.items():
+            self.builder.row(f"served {name} by {model}", {**row, by_model[name, model]: -1.0}, ">=", 0.0)
 
     def _changes(self) -> list[tuple[str, dict[int, float], float]]:
         """Variables for replicas started and stopped of each kind that runs already, and the rows that hold them.
@@ -149,7 +164,7 @@ class Ledger:
                     row[position] = row.get(position, 0.0) - shares[name]
             rows.append((f"carried {name} {group.label}", row))
             rows.append((f"open {name} {group.label}", {flow: 1.0, open_pool: -1.0}))
-            self._covers.append((flow, {name: 1.0}))
+            self._covers.append((flow, {name: 1.0}, group.candidate.model))
         return rows
 
     def _nodes(self) -> dict[str, int]:

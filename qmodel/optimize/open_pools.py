@@ -68,7 +68,7 @@ def add_open_pools(ledger: Ledger, pools: Sequence[OpenPool]) -> list[OpenVariab
             for name in item.takes
         }
         for name, flow in flows.items():
-            ledger.carries(count, flow, {name: 1.0})
+            ledger.carries(count, flow, {name: 1.0}, model=candidate.model)
         places.append(OpenVariables(pool=item, count=count, flows=flows))
     return places
 

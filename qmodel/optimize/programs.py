@@ -30,6 +30,7 @@ class Program:
         senses: ``>=`` or ``<=``, shape (R,).
         rhs: right-hand sides, shape (R,).
         offers: variables of GPUs bought, by GPU type and term.
+        model_shares: variables of the shares of a class that each of several models serves, by class and model.
     """
 
     names: tuple[str, ...]
@@ -41,6 +42,7 @@ class Program:
     senses: tuple[Sense, ...]
     rhs: FloatArray
     offers: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    model_shares: Mapping[tuple[str, str], int] = field(default_factory=dict)
 
     def with_row(self, name: str, coefficients: FloatArray, sense: Sense, rhs: float) -> Program:
         """The same with one row more; coefficients of all variables, shape (V,)."""
@@ -86,8 +88,13 @@ class Program:
 
 @dataclass(slots=True)
 class ProgramBuilder:
-    """Collects variables and rows, then freezes them into a :class:`Program`."""
+    """Collects variables and rows, then freezes them into a :class:`Program`.
 
+    Attributes:
+        model_shares: as in a program.
+    """
+
+    model_shares: dict[tuple[str, str], int] = field(default_factory=dict)
     _names: list[str] = field(default_factory=list)
     _cost: list[float] = field(default_factory=list)
     _upper: list[float] = field(default_factory=list)
@@ -137,6 +144,7 @@ class ProgramBuilder:
             senses=tuple(row[2] for row in self._rows),
             rhs=np.array([row[3] for row in self._rows]),
             offers=dict(self._offers),
+            model_shares=dict(self.model_shares),
         )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from qmodel.candidates import NO_STAGES, Chain, ColumnSet, StageColumns
+from qmodel.optimize.alternatives import each_once
 from qmodel.optimize.limit_rows import Ledger
 from qmodel.types import RequestClass
 
@@ -28,8 +29,10 @@ class Columns:
 
     @property
     def whole(self) -> list[RequestClass]:
-        """Classes of the scenario, in the order of their groups."""
-        return [item for group, members in self.classes.items() if group not in self.stages.sets for item in members]
+        """Classes of the scenario, each once, in the order of their groups."""
+        return each_once(
+            item for group, members in self.classes.items() if group not in self.stages.sets for item in members
+        )
 
     @property
     def same(self) -> bool:

@@ -42,6 +42,7 @@ def pools_of(
     limits: Limits,
     beside: Sequence[PlannedMeasured] = (),
     row: PlannedRow = NO_ROW,
+    model_shares: Mapping[tuple[str, str], float] | None = None,
 ) -> list[PlannedPool]:
     """Pools that carry the chosen columns with every target met, re-scored at their actual load.
 
@@ -56,16 +57,25 @@ def pools_of(
         limits: of the fleet.
         beside: pools of measured capacity that carry a part.
         row: pools in a row that carry a part, their shares so that with all others they add up to the demand.
+        model_shares: share of a class that a model serves, by class and model; of all others one model serves the
+            whole.
     """
+    wanted = {} if model_shares is None else model_shares
+    chosen = [(item, count) for column, count in chosen if (item := _without_unserved(column, wanted)).shares]
     groups: dict[tuple[int, tuple[str, ...]], list[tuple[Column, int]]] = {}
     for column, count in chosen:
         groups.setdefault((id(column.candidate), tuple(column.shares)), []).append((column, count))
-    carried = carried_by(beside)
+    carried: dict[tuple[str, str], float] = {}
+    for pool in beside:
+        for name, share in carried_by([pool]).items():
+            key = (name, pool.candidate.model)
+            carried[key] = carried.get(key, 0.0) + share
     for column, count in chosen:
         for name, share in column.shares.items():
-            carried[name] = carried.get(name, 0.0) + share * count
+            key = (name, column.candidate.model)
+            carried[key] = carried.get(key, 0.0) + share * count
     left = {name: 1.0 - share for name, share in row.shares.items()}
-    carried = {name: share / left.get(name, 1.0) for name, share in carried.items()}
+    carried = {key: share / (left.get(key[0], 1.0) * wanted.get(key, 1.0)) for key, share in carried.items()}
     parts = [_separate(instance, members, carried) for members in groups.values()]
     for place, members in enumerate(groups.values()):
         others = [item.holding for part in (*parts[:place], *parts[place + 1 :]) for item in part]
@@ -76,13 +86,23 @@ def pools_of(
     return [item for part in parts for item in part]
 
 
+def _without_unserved(column: Column, model_shares: Mapping[tuple[str, str], float]) -> Column:
+    """The same without classes of which its model serves nothing."""
+    shares = {
+        name: share
+        for name, share in column.shares.items()
+        if model_shares.get((name, column.candidate.model), 1.0) > 0.0
+    }
+    return column if len(shares) == len(column.shares) else replace(column, shares=shares)
+
+
 def _dearer(merged: PlannedPool, parts: Sequence[PlannedPool]) -> bool:
     """Whether a pool on spot GPUs has more replicas for what may be away than its parts have together."""
     return merged.candidate.spot is not None and merged.holding.replicas > sum(item.holding.replicas for item in parts)
 
 
 def _separate(
-    instance: Instance, members: Sequence[tuple[Column, int]], carried: Mapping[str, float]
+    instance: Instance, members: Sequence[tuple[Column, int]], carried: Mapping[tuple[str, str], float]
 ) -> list[PlannedPool]:
     """Columns as pools of their own; replicas of a column that add up are one pool."""
     found = []
@@ -94,7 +114,9 @@ def _separate(
     return found
 
 
-def _pool(instance: Instance, members: Sequence[tuple[Column, int]], carried: Mapping[str, float]) -> PlannedPool:
+def _pool(
+    instance: Instance, members: Sequence[tuple[Column, int]], carried: Mapping[tuple[str, str], float]
+) -> PlannedPool:
     """One pool of columns of one candidate and mix, each share scaled to what all columns carry of its class."""
     first = members[0][0]
     raw = {name: sum(column.shares[name] * count for column, count in members) for name in first.shares}
@@ -102,7 +124,7 @@ def _pool(instance: Instance, members: Sequence[tuple[Column, int]], carried: Ma
         candidate=first.candidate,
         replicas=sum(column.replicas * count for column, count in members),
         classes=tuple(instance.classes[name] for name in raw),
-        shares=tuple(share / carried[name] for name, share in raw.items()),
+        shares=tuple(share / carried[name, first.candidate.model] for name, share in raw.items()),
     )
 
 
@@ -209,6 +231,8 @@ def pool_name(item: PlannedKind, served: Sequence[str], taken: Collection[str]) 
         taken: names that others have.
     """
     base = "-".join(sorted(served)) if len(served) <= _MOST_NAMED else item.candidate.model
+    if len(served) <= _MOST_NAMED and any(len(one.models) > 1 for one in item.classes):
+        base = f"{base}-{item.candidate.model}"
     base = f"{item.candidate.pool_role}-{base}" if isinstance(item, PlannedStage) else base
     layout = "" if isinstance(item.candidate, ApiCandidate) else f"-{item.candidate.layout}"
     base = re.sub(r"[^A-Za-z0-9_-]+", "-", f"{base}-{item.candidate.gpu}{layout}")

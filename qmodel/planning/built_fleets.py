@@ -77,7 +77,8 @@ def build(
         row = settled_row(instance, row_of(instance, staged, chains, elsewhere), held, limits)
     if row is None:
         return None
-    predicted = whole_batches(pools_of(instance, unified, limits, measured, row), sets, limits)
+    predicted = pools_of(instance, unified, limits, measured, row, choice.model_shares)
+    predicted = whole_batches(predicted, sets, limits)
     together = merged([*predicted, *measured, *row.pools], candidates, limits)
     pools = [item for item in together if not isinstance(item.candidate, StageCandidate)]
     return BuiltFleet(pools=tuple(evened(pools, lambda program: solved_point(program, options))), row=row)

@@ -29,6 +29,7 @@ from qmodel.planning.plans import Plan, PriceRow, Status, Termination, Why
 from qmodel.planning.progress import Cancel, OnProgress, Progress
 from qmodel.planning.rationale import reasons
 from qmodel.planning.record import plan_inputs, versions
+from qmodel.planning.served_models import able_groups, left_out_notes, quality_out_of_reach
 from qmodel.planning.verification import verify
 from qmodel.problem import Instance, at_confidence, replica_of
 from qmodel.types import Limits, Replica, RequestClass, SloRow, replicas_by_kind
@@ -130,16 +131,18 @@ def _plan(
         if cancel is not None and cancel():
             return _cancelled(instance, started)
         tell(Progress(stage="frontier", done=done, total=len(classes)))
-        model = members[0].model
-        measured = open_pools_of(candidates.measured_of(model), members)
-        sets[group] = columns_for_group(
-            candidates.of(model),
-            members,
-            open_pools=measured,
-            every_count=instance.limits.pays_nodes,
-            keep_all=instance.limits.change is not None,
-            elsewhere_usd=stages.least_usd,
-        )
+        sets[group] = _columns(instance, candidates, members, stages)
+    if any(len(item.models) > 1 for item in instance.classes.values()):
+        able = able_groups(sets, classes)
+        sets = {
+            group: sets[group] if members == classes[group] else _columns(instance, candidates, members, stages)
+            for group, members in able.items()
+        }
+        instance = replace(instance, assumptions=(*instance.assumptions, *left_out_notes(classes, able)))
+        classes = able
+        short = quality_out_of_reach(able)
+        if short is not None:
+            return without_fleet(instance, "infeasible", "proven", short, started)
     search = _Search(
         instance=instance,
         options=options,
@@ -165,6 +168,21 @@ def _plan(
         return _no_choice(search, choice)
     tell(Progress(stage="verify", done=0, total=1, bound_usd_per_hour=_finite(choice.bound_usd_per_hour)))
     return _planned(search, choice)
+
+
+def _columns(
+    instance: Instance, candidates: CandidateSet, members: Sequence[RequestClass], stages: StageColumns
+) -> ColumnSet:
+    """Columns of a group; of a class that several models may serve any part may be asked for, so every count counts."""
+    model = members[0].model
+    return columns_for_group(
+        candidates.of(model),
+        members,
+        open_pools=open_pools_of(candidates.measured_of(model), members),
+        every_count=instance.limits.pays_nodes or any(len(item.models) > 1 for item in members),
+        keep_all=instance.limits.change is not None,
+        elsewhere_usd=stages.least_usd,
+    )
 
 
 def _in_order(groups: Mapping[str, tuple[RequestClass, ...]]) -> dict[str, tuple[RequestClass, ...]]:
@@ -257,6 +275,7 @@ def _planned(search: _Search, choice: Choice) -> Plan:
         change_usd_per_hour=moved_usd_per_hour,
         prices=price_rows(choice, instance.limits, instance.classes),
         links=result.links,
+        quality=result.quality,
         why=_reasons(search, choice, built, result),
         cost_at_p90_usd_per_hour=_cost_at_p90(instance, pools, row, cost),
         assumptions=result.assumptions,

@@ -39,8 +39,9 @@ def reasons(
     """
     alternatives: list[Alternative] = []
     for group, found in sets.items():
+        several = {item.name: f"{item.model} on " for item in classes[group] if len(item.models) > 1}
         for name, least in found.least.items():
-            alternatives += _alternatives(name, found, least, pools)
+            alternatives += _alternatives(name, found, least, pools, several.get(name, ""))
         alternatives += _refusals(candidates.refused_of(classes[group][0].model), ", ".join(found.least))
     binding = "; ".join(f"{row.pool}: {row.binding}" for row in rows)
     text = _CHEAPEST if in_time else "the cheapest fleet found in time"
@@ -48,7 +49,9 @@ def reasons(
     return Why(text=f"{text}; what binds: {binding}{held}", tight=tuple(tight), alternatives=tuple(alternatives))
 
 
-def _alternatives(name: str, found: ColumnSet, least: Sequence[int], pools: Sequence[PlannedKind]) -> list[Alternative]:
+def _alternatives(
+    name: str, found: ColumnSet, least: Sequence[int], pools: Sequence[PlannedKind], model: str
+) -> list[Alternative]:
     serving = [item for item in pools if any(c.name == name for c in item.classes)]
     chosen = {id(item.candidate) for item in serving}
     paid = sum(item.candidate.pool_cost(item.replicas) if item.replicas else item.cost_usd_per_hour for item in serving)
@@ -65,7 +68,7 @@ def _alternatives(name: str, found: ColumnSet, least: Sequence[int], pools: Sequ
     rows = [
         Alternative(
             cls=name,
-            candidate=f"{label} x{count}",
+            candidate=f"{model}{label} x{count}",
             cost_usd_per_hour=cost,
             limit="dearer" if cost > paid * (1.0 + _ROUNDING) else "no dearer alone; the whole fleet decides",
         )
@@ -74,7 +77,7 @@ def _alternatives(name: str, found: ColumnSet, least: Sequence[int], pools: Sequ
     rows += [
         Alternative(
             cls=name,
-            candidate=candidate.label,
+            candidate=f"{model}{candidate.label}",
             cost_usd_per_hour=None,
             limit="misses a target at any count within the limits",
         )

@@ -32,6 +32,10 @@ def _lines(plan: Plan) -> Iterator[str]:
         yield f"  {plan.objective.name}: {plan.objective.value:.4g} {plan.objective.unit} (bound {bound})"
     for item in plan.served:
         yield f"  {item.cls}: {item.served_rps:.4g} of {item.rate_rps:.4g} requests/s are served"
+    for part in plan.quality:
+        if part.share > 0.0:
+            served = f"{part.share:.1%} by {part.model} (quality {part.quality:g})"
+            yield f"  {part.cls}: {served}, average {part.average:.4g}"
     moved = f", {plan.change_usd_per_hour:.2f} of it for the change" if plan.change_usd_per_hour else ""
     yield f"  cost {plan.cost_usd_per_hour:.2f} USD/h{moved}"
     for change in plan.changes:

@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from qmodel.evaluation import Evaluation, MeasuredCase, PoolCase
+from qmodel.evaluation import Evaluation, MeasuredCase, PoolCase, QualityRow
 from qmodel.evaluation.assessment import assess
 from qmodel.planning.day_verification import day_costs, day_problem
 from qmodel.planning.period_plans import PeriodPlan
@@ -69,6 +69,7 @@ def verify(plan: Plan) -> Verification:
     return Verification(
         checks=(
             _cover(plan, classes),
+            _quality(classes, result),
             _isolation(plan, classes),
             left,
             _limits(plan, limits, result),
@@ -147,10 +148,20 @@ def _cover(plan: Plan, classes: Mapping[str, RequestClass]) -> Check:
         if not math.isclose(total, 1.0, rel_tol=_RELATIVE) or any(path.share <= 0.0 for path in paths):
             return Check(name="cover", ok=False, detail=f"shares of class '{name}' sum to {total:.6g}")
         for pool in (plan.fleet.pools[name] for path in paths for name in path.pools):
-            if pool.model != item.model:
-                detail = f"class '{name}' asks for {item.model}, pool '{pool.name}' serves {pool.model}"
+            if not item.served_by(pool.model):
+                detail = f"class '{name}' asks for {' or '.join(item.models)}, pool '{pool.name}' serves {pool.model}"
                 return Check(name="cover", ok=False, detail=detail)
     return Check(name="cover", ok=True, detail=f"{len(classes)} classes routed whole")
+
+
+def _quality(classes: Mapping[str, RequestClass], result: Evaluation) -> Check:
+    """The average over the requests of each class is what it asks for at least."""
+    for row in result.quality:
+        if not row.met:
+            detail = f"class '{row.cls}' has an average of {row.average:.6g}, min_quality is {row.min_quality:g}"
+            return Check(name="quality", ok=False, detail=detail)
+    asked = sum(item.min_quality is not None for item in classes.values())
+    return Check(name="quality", ok=True, detail=f"{asked} classes ask for an average")
 
 
 def _isolation(plan: Plan, classes: Mapping[str, RequestClass]) -> Check:
@@ -239,6 +250,7 @@ def _tables(plan: Plan, result: Evaluation) -> Check:
         ("routing", plan.routing, result.routing),
         ("slo", _slo_facts(plan.slo), _slo_facts(result.slo)),
         ("purchases", _purchase_facts(plan.purchases), _purchase_facts(result.purchases)),
+        ("quality", _quality_facts(plan.quality), _quality_facts(result.quality)),
     ):
         if stated != derived:
             return Check(name="tables", ok=False, detail=f"table '{name}' differs from the fleet")
@@ -257,6 +269,10 @@ def _purchase_facts(rows: Sequence[PurchaseRow]) -> list[tuple[object, ...]]:
         (row.gpu, row.provider, row.region, row.term, row.gpus, row.usd_per_gpu_hour, round(row.cost_usd_per_hour, 6))
         for row in rows
     ]
+
+
+def _quality_facts(rows: Sequence[QualityRow]) -> list[tuple[object, ...]]:
+    return [(row.cls, row.model, row.quality, round(row.share, 9), round(row.average, 9), row.met) for row in rows]
 
 
 def _slo_facts(rows: Sequence[SloRow]) -> list[tuple[object, ...]]:

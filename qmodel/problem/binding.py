@@ -150,16 +150,14 @@ class _Binder:
 
     def _models(self) -> dict[str, Model | None]:
         found: dict[str, Model | None] = {}
-        for spec in self.scenario.classes.values():
-            if spec.model in found:
-                continue
+        for name in dict.fromkeys(name for spec in self.scenario.classes.values() for name in spec.served_by):
             try:
-                found[spec.model] = self.catalog.model(spec.model, base_dir=self.scenario.base_dir)
+                found[name] = self.catalog.model(name, base_dir=self.scenario.base_dir)
             except CatalogError:  # profiled, or reported by unknown_names
-                found[spec.model] = None
+                found[name] = None
             except ScenarioError as error:
                 self.problems += error.problems
-                found[spec.model] = None
+                found[name] = None
         return found
 
     def _classes(self, models: Mapping[str, Model | None]) -> dict[str, RequestClass]:
@@ -167,7 +165,7 @@ class _Binder:
         for name, spec in self.scenario.classes.items():
             try:
                 factor = largest_factor(self.scenario, name)
-                bound, notes = bind_class(self.scenario, name, spec, models.get(spec.model), factor=factor)
+                bound, notes = bind_class(self.scenario, name, spec, models, factor=factor)
             except ScenarioError as error:
                 self.problems += error.problems
                 continue
@@ -283,7 +281,7 @@ class _Binder:
         return f"fleet.gpus.{gpu_name}.engine.{part}" if stated else f"engine.{part}"
 
     def _profiles(self, gpus: Mapping[str, GpuOption]) -> dict[tuple[str, str], tuple[Profile, ...]]:
-        used = {spec.model for spec in self.scenario.classes.values()}
+        used = {name for spec in self.scenario.classes.values() for name in spec.served_by}
         found: dict[tuple[str, str], tuple[Profile, ...]] = {}
         for index, spec in enumerate(self.scenario.profiles):
             names = self._entries_of(spec.gpu)
@@ -320,8 +318,9 @@ class _Binder:
         for name in spec.max_rate_rps:
             key = f"profiles[{index}].max_rate_rps.{name}"
             if name in classes:
-                if classes[name].model != spec.model:
-                    self._reject(key, f"class '{name}' asks for {classes[name].model}", "take it out")
+                if spec.model not in classes[name].served_by:
+                    asked = " or ".join(classes[name].served_by)
+                    self._reject(key, f"class '{name}' asks for {asked}", "take it out")
                 elif classes[name].batch is not None:
                     what = f"class '{name}' is a batch: a rate does not say when it is done"
                     self._reject(key, what, "take it out, and profile step times")
@@ -355,6 +354,13 @@ class _Binder:
         for name in precisions:
             if name != "auto":
                 self.assumptions.append(f"precision {name} is allowed: its effect on answer quality is not modelled")
+        choosing = [name for name, item in self.scenario.classes.items() if len(item.served_by) > 1]
+        for one in (name for name in choosing if self.scenario.classes[name].batch is not None):
+            what = "not supported yet: several models for a batch"
+            self._reject(f"classes.{one}.models", what, "state one model, or a rate and a completion target")
+        if choosing and spec.disaggregate is True:
+            what = f"not supported yet: separate prefill and decode pools with several models for class '{choosing[0]}'"
+            self._reject("layouts.disaggregate", what, "use false, or state one model")
         rules = LayoutRules(
             tp=usual.tp if spec.tp == "auto" else spec.tp,
             pp=usual.pp if spec.pp == "auto" else spec.pp,
@@ -362,7 +368,7 @@ class _Binder:
             dp=spec.dp,
             cp=usual.cp if spec.cp == "auto" else spec.cp,
             precisions=precisions,
-            disaggregate=spec.disaggregate,
+            disaggregate=False if choosing else spec.disaggregate,
         )
         if any(option.gpu is not None for option in gpus):
             self.assumptions.append(layouts_note(rules))

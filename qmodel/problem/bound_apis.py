@@ -25,7 +25,7 @@ def bind_apis(scenario: Scenario) -> tuple[tuple[Api, ...], tuple[Problem, ...],
     found: list[Api] = []
     problems: list[Problem] = []
     notes: list[str] = []
-    asked = {item.model for item in scenario.classes.values()}
+    asked = {name for item in scenario.classes.values() for name in item.served_by}
     for name, section in sorted(scenario.fleet.apis.items()):
         key = join_key("fleet.apis", name)
         if name in scenario.fleet.gpus:
@@ -65,14 +65,14 @@ def _unmet(scenario: Scenario, model: str, spec: ApiModelSpec, place: str) -> li
             near = difflib.get_close_matches(name, classes, n=1)
             hint = f"did you mean '{near[0]}'?" if near else f"one of {', '.join(classes)}"
             problems.append(scenario.problem(key, f"no class '{name}'", hint))
-        elif classes[name].model != model:
-            what = f"class '{name}' asks for {classes[name].model}"
+        elif model not in classes[name].served_by:
+            what = f"class '{name}' asks for {' or '.join(classes[name].served_by)}"
             problems.append(scenario.problem(key, what, "take it out"))
     if spec.meets:
         return problems
     api = Api(name="", model=model, usd_per_million_input=0.0, usd_per_million_output=0.0, latency=dict(spec.latency))
     for name, item in classes.items():
-        missing = [slo.key for slo in item.slos if item.model == model and api.value_s(slo) is None]
+        missing = [slo.key for slo in item.slos if model in item.served_by and api.value_s(slo) is None]
         if missing:
             what = f"says nothing of {', '.join(missing)}, a target of class '{name}'"
             hint = f"add {missing[0]}: <s>, or name the classes whose targets it meets under meets"
@@ -94,7 +94,7 @@ def _not_sent(scenario: Scenario, api: Api) -> list[str]:
     """Classes of the model that an API may not serve, and why."""
     notes = []
     for name, item in scenario.classes.items():
-        if item.model != api.model or api.meets:
+        if api.model not in item.served_by or api.meets:
             continue
         missed = [(slo, value) for slo in item.slos if (value := api.value_s(slo)) is not None and value > slo.target_s]
         if missed:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,29 +26,44 @@ _WORTH_A_NOTE = 0.001  # share of requests
 
 
 def bind_class(
-    scenario: Scenario, name: str, spec: ClassSpec, model: Model | None, *, factor: float = 1.0
+    scenario: Scenario, name: str, spec: ClassSpec, models: Mapping[str, Model | None], *, factor: float = 1.0
 ) -> tuple[RequestClass, tuple[str, ...]]:
     """One class with its laws, and what a reader must know about them.
 
     Neither a prompt nor an output exceeds the model's context length, whatever the law says; the notes tell how
-    many are cut.
+    many are cut. Where several models may serve it, the shortest context counts.
 
     Args:
         scenario: for positions and the folder that relative paths start at.
         name: name of the class.
         spec: its section.
-        model: catalog record of its model, None where only profiles describe it.
+        models: catalog records by name, None where only profiles describe the model.
         factor: on its rate.
 
     Raises:
         ScenarioError: a law or trace that cannot be used.
     """
+    bound, notes = _with_one_model(scenario, name, spec, models, factor)
+    if not spec.alternatives:
+        return bound, notes
+    bound = replace(bound, alternatives=spec.alternatives, min_quality=spec.min_quality)
+    if len(spec.alternatives) > 1:
+        told = f"class {name}: lengths of prompts and outputs are taken to be the same under {', '.join(bound.models)}"
+        notes = (*notes, told)
+    return bound, notes
+
+
+def _with_one_model(
+    scenario: Scenario, name: str, spec: ClassSpec, models: Mapping[str, Model | None], factor: float
+) -> tuple[RequestClass, tuple[str, ...]]:
     if spec.trace is not None:
         source = spec.trace
         scaled = source if factor == 1.0 else source.model_copy(update={"rate_scale": source.rate_scale * factor})
         return _from_trace(scenario, name, spec, scaled)
     key = f"classes.{name}"
-    context = model.max_context if model is not None else None
+    contexts = {name: record.max_context for name in spec.served_by if (record := models.get(name)) is not None}
+    shortest = min(contexts, key=lambda name: contexts[name], default=None)
+    context = None if shortest is None else contexts[shortest]
     cap = min((most for most in (spec.max_tokens, context) if most is not None), default=None)
     batch = None if spec.batch is None else Batch(**spec.batch.model_dump())
     stated_rps = spec.rate if batch is None else batch.rate_rps
@@ -54,7 +71,7 @@ def bind_class(
     rate_rps = stated_rps * factor
     prompt = _law(scenario, f"{key}.prompt_tokens", spec.prompt_tokens, context)
     if context is not None and prompt.values[0] >= context:
-        what = f"every prompt is longer than the context of {spec.model}, {context} tokens"
+        what = f"every prompt is longer than the context of {shortest}, {context} tokens"
         raise ScenarioError([scenario.problem(f"{key}.prompt_tokens", what, "shorten it, or use another model")])
     reasoning: Law | None = None
     if spec.output_tokens is not None:
@@ -82,7 +99,7 @@ def bind_class(
         notes.append(f"class {name}: arrivals are {words}")
     bound = RequestClass(
         name=name,
-        model=spec.model,
+        model=spec.served_by[0],
         rate_rps=rate_rps,
         lengths=Lengths.independent(prompt, output, reasoning),
         slos=slos,
@@ -156,7 +173,7 @@ def _from_trace(
         burst, words, caution = None, "Poisson, optimistic", "the burstiness of the trace is not modelled"
     bound = RequestClass(
         name=name,
-        model=spec.model,
+        model=spec.served_by[0],
         rate_rps=rate_rps,
         lengths=lengths,
         slos=spec.slos,

@@ -182,7 +182,8 @@ def _quotas(scenario: Scenario, problems: list[Problem]) -> tuple[Quota, ...]:
 
 def _unknown_forbidden(scenario: Scenario) -> list[Problem]:
     """Forbidden pools of models that no class asks for, or of GPUs that the fleet may not use."""
-    known = {"model": [item.model for item in scenario.classes.values()], "gpu": list(scenario.fleet.gpus)}
+    models = [name for item in scenario.classes.values() for name in item.served_by]
+    known = {"model": models, "gpu": list(scenario.fleet.gpus)}
     problems = []
     for index, item in enumerate(scenario.layouts.forbid):
         for part, names in known.items():

@@ -40,9 +40,12 @@ def _unknown(tree: Mapping[str, Any], catalog: Catalog) -> Iterator[tuple[str, C
     for _, section in _sections(fleet.get("apis") if isinstance(fleet, Mapping) else None):
         models |= {name for name, _ in _sections(section.get("models"))}
     for name, section in _sections(tree.get("classes")):
-        model = section.get("model")
-        if isinstance(model, str) and model not in models and not model.lower().endswith(".json"):
-            yield from _looked_up(join_key(join_key("classes", name), "model"), catalog.model, model)
+        key, model = join_key("classes", name), section.get("model")
+        stated = [(join_key(key, "model"), model)] if isinstance(model, str) else []
+        stated += [(join_key(join_key(key, "models"), one), one) for one, _ in _sections(section.get("models"))]
+        for place, one in stated:
+            if one not in models and not one.lower().endswith(".json"):
+                yield from _looked_up(place, catalog.model, one)
     for name, section in _sections(fleet.get("gpus") if isinstance(fleet, Mapping) else None):
         key = join_key("fleet.gpus", name)
         named = section.get("gpu")

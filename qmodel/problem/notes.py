@@ -16,8 +16,8 @@ TYPICAL_OUTPUT = 300  # tokens; only to say how large a spread is
 def priority_notes(classes: Mapping[str, RequestClass]) -> list[str]:
     """What to know where classes of one model, which may share a pool, differ in priority."""
     notes = []
-    for model in dict.fromkeys(item.model for item in classes.values()):
-        members = sorted((item for item in classes.values() if item.model == model), key=lambda item: -item.priority)
+    for model in dict.fromkeys(model for item in classes.values() for model in item.models):
+        members = sorted((item for item in classes.values() if item.served_by(model)), key=lambda item: -item.priority)
         if members[0].priority > members[-1].priority:
             order = ", ".join(f"{item.name} {item.priority}" for item in members)
             notes.append(f"{model}: engines admit requests by priority ({order}), which their scheduler must be set to")

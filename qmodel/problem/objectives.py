@@ -39,7 +39,12 @@ def bind_objective(scenario: Scenario, limits: Limits) -> tuple[Objective, tuple
         what = f"served_rps counts requests per second, and class '{batches[0]}' is a batch"
         return Objective(), (scenario.problem("objective.maximize", what, "minimize cost_usd_per_hour"),)
     if key is None:
-        return Objective(kind="served"), ()
+        choosing = [name for name, item in scenario.classes.items() if len(item.served_by) > 1]
+        if not choosing:
+            return Objective(kind="served"), ()
+        told = f"not supported yet: several models for class '{choosing[0]}' where objective is {what}"
+        place = f"classes.{choosing[0]}.models"
+        return Objective(), (scenario.problem(place, told, "state one model, or minimize cost_usd_per_hour"),)
     assert stated.cls is not None  # the schema asks for it
     if stated.cls not in scenario.classes:
         near = get_close_matches(stated.cls, scenario.classes, n=1)
@@ -67,8 +72,8 @@ def unpredicted(scenario: Scenario, cls: str, at: str, key: str) -> Problem | No
             what = f"{key} of {cls} is not predicted: profiles[{index}] states max_rate_rps, which has no seconds"
             return scenario.problem(at, what, "state step times in that profile, or take the class out of it")
     for name, api in scenario.fleet.apis.items():
-        offer = api.models.get(scenario.classes[cls].model)
-        if offer is not None and cls in offer.meets:
+        offers = [api.models[model] for model in scenario.classes[cls].served_by if model in api.models]
+        if any(cls in offer.meets for offer in offers):
             what = f"{key} of {cls} is not predicted: fleet.apis.{name} states meets, which has no seconds"
             return scenario.problem(at, what, "state latency there, or take the class out of it")
     return None

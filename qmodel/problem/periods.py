@@ -128,6 +128,9 @@ def _beside(scenario: Scenario, *, changing: bool, why: str) -> list[Problem]:
     for name in (name for name, spec in scenario.classes.items() if spec.batch is not None):
         what = f"not supported yet: a batch where the demand {why}"
         problems.append(scenario.problem(f"classes.{name}.batch", what, "plan it apart, or state its mean rate"))
+    for name in (name for name, spec in scenario.classes.items() if len(spec.served_by) > 1):
+        what = f"not supported yet: several models for a class where the demand {why}"
+        problems.append(scenario.problem(f"classes.{name}.models", what, "state one model, or one rate of each class"))
     if scenario.fleet.apis:
         what = f"not supported yet: an API where the demand {why}"
         problems.append(scenario.problem("fleet.apis", what, "leave one of the two out"))

@@ -18,6 +18,7 @@ from qmodel.report.row_tables import (
     pool_table,
     price_table,
     purchase_table,
+    quality_table,
     routing_table,
     served_table,
     slo_table,
@@ -59,6 +60,7 @@ def plan_page(plan: Plan) -> tuple[Block, ...]:
         *_some(change_table(plan.changes)),
         *_some(purchase_table(plan.purchases)),
         *_some(routing),
+        *_some(quality_table(plan.quality)),
         *([served_table(plan.served)] if plan.served else []),
         slo_table(plan.slo),
         price_table(plan.prices),
@@ -89,6 +91,8 @@ def evaluation_page(evaluation: Evaluation, *, title: str = "Evaluation of a fle
             verdict = "overloaded: at least one link between pools cannot carry its load"
     elif missed:
         verdict = f"misses {missed} of {len(evaluation.slo)} targets"
+    elif short := next((row for row in evaluation.quality if not row.met), None):
+        verdict = f"class {short.cls} has an average quality of {short.average:.6g}, below {short.min_quality:g}"
     elif not evaluation.feasible:
         verdict = "meets every target as predicted, but not at the confidence asked for"
     else:
@@ -106,6 +110,7 @@ def evaluation_page(evaluation: Evaluation, *, title: str = "Evaluation of a fle
         *_some(purchase_table(evaluation.purchases)),
         *_some(links),
         *_some(routing),
+        *_some(quality_table(evaluation.quality)),
         slo_table(evaluation.slo),
         latency_table(evaluation.latency),
         _assumptions(evaluation.assumptions),

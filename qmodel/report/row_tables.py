@@ -18,7 +18,7 @@ from qmodel.report.number_text import (
 
 if TYPE_CHECKING:
     from qmodel.evaluation.resource_worth import MarginalRow
-    from qmodel.evaluation.results import CurveRow, LatencyRow
+    from qmodel.evaluation.results import CurveRow, LatencyRow, QualityRow
     from qmodel.planning.period_plans import PeriodPlan
     from qmodel.planning.plans import Alternative, PriceRow, ServedRow
     from qmodel.types import ChangeRow, LinkRow, PoolRow, PurchaseRow, RouteRow, SloRow
@@ -37,6 +37,7 @@ __all__ = [
     "pool_table",
     "price_table",
     "purchase_table",
+    "quality_table",
     "routing_table",
     "served_table",
     "slo_table",
@@ -244,6 +245,26 @@ def purchase_table(purchases: Sequence[PurchaseRow]) -> TextTable | None:
         cells = [*each, money_text(row.cost_usd_per_hour)]
         rows.append((row.gpu, *source, row.term, *cells))
     return TextTable(title="Purchases", columns=tuple(columns), rows=tuple(rows))
+
+
+def quality_table(quality: Sequence[QualityRow]) -> TextTable | None:
+    """The share of each model in the classes that several may serve, and their averages; None where there are none."""
+    if not quality:
+        return None
+    columns = [Column(header="class"), Column(header="model")]
+    columns += [Column(header=name, numeric=True) for name in ("quality", "share %", "average", "at least")]
+    rows = tuple(
+        (
+            row.cls,
+            row.model,
+            f"{row.quality:g}",
+            percent_text(row.share),
+            f"{row.average:.{MOST_DIGITS}g}",
+            NONE_TEXT if row.min_quality is None else f"{row.min_quality:g}",
+        )
+        for row in quality
+    )
+    return TextTable(title="Quality", columns=tuple(columns), rows=rows)
 
 
 def price_table(prices: Sequence[PriceRow]) -> TextTable:

@@ -237,6 +237,8 @@ def _rebased(tree: dict[str, Any], merged: Layered, origin: Source) -> dict[str,
                 _rebase(trace, "file", merged.where(key_of(("classes", name, "trace", "file")), origin.file)[0], origin)
             if _is_config_path(spec.get("model")):
                 _rebase(spec, "model", merged.where(key_of(("classes", name, "model")), origin.file)[0], origin)
+            if isinstance(spec.get("models"), dict):
+                spec["models"] = _rebased_names(spec["models"], ("classes", name, "models"), merged, origin)
     return tree
 
 
@@ -245,6 +247,19 @@ def _rebase(holder: dict[str, Any], key: str, stated_in: str, origin: Source) ->
     if not isinstance(value, str) or stated_in in (origin.file, SET_NAME) or Path(value).is_absolute():
         return
     holder[key] = os.path.relpath(Path(stated_in).parent / value, origin.base_dir)
+
+
+def _rebased_names(
+    models: dict[str, Any], path: tuple[str | int, ...], merged: Layered, origin: Source
+) -> dict[str, Any]:
+    """Models by name, those that are paths as seen from this scenario's folder."""
+    found = {}
+    for name, spec in models.items():
+        holder = {"model": name}
+        if _is_config_path(name):
+            _rebase(holder, "model", merged.where(key_of((*path, name)), origin.file)[0], origin)
+        found[holder["model"]] = spec
+    return found
 
 
 def _is_config_path(value: object) -> bool:

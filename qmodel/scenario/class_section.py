@@ -15,7 +15,7 @@ from qmodel.scenario.length_section import LengthSpec
 from qmodel.scenario.sections import Complaint, Name, Positive, Rate, Section, Text, Tokens, refusal
 from qmodel.types import METRICS, Metric, Slo
 
-__all__ = ["ClassSpec", "TraceSpec", "known_target", "slo_from_key"]
+__all__ = ["AlternativeSpec", "ClassSpec", "TraceSpec", "known_target", "slo_from_key"]
 
 _SLO_KEY = re.compile(r"(?P<metric>[a-z_]+)_(?P<stat>mean|p\d{1,2}(?:\.\d)?)_s")
 _BEYOND = re.compile(r"(?P<metric>[a-z_]+)_p\d+(?:\.\d+)?_s")  # percentiles that are not offered
@@ -104,10 +104,29 @@ class TraceSpec(Section):
     )
 
 
+class AlternativeSpec(Section):
+    """One of the models that may serve a class."""
+
+    quality: Positive = Field(
+        description="Score of its answers to this class, on a scale of your own whose averages mean something."
+    )
+
+
 class ClassSpec(Section):
     """A stream of requests: a model, arrivals, length laws and targets."""
 
-    model: Text = Field(description="Short id of the catalog, Hugging Face id, or path of a config.json.")
+    model: Text | None = Field(
+        default=None, description="Short id of the catalog, Hugging Face id, or path of a config.json; excludes models."
+    )
+    models: Annotated[dict[Text, AlternativeSpec], Field(min_length=1)] | None = Field(
+        default=None, description="Models that may serve the class, in shares that the plan decides; excludes model."
+    )
+    min_quality: Positive | None = Field(
+        default=None, description="Least average quality over the requests of the class; needs models."
+    )
+    floor: Positive | None = Field(
+        default=None, description="Least quality of each model that serves the class; needs models."
+    )
     rate_rps: Rate | None = Field(default=None, description="Mean arrival rate, requests per second; Poisson.")
     arrivals: Arrivals | None = Field(default=None, description="Rate and shape of the arrivals; excludes rate_rps.")
     trace: TraceSpec | None = Field(
@@ -148,7 +167,19 @@ class ClassSpec(Section):
         """The targets as records, in the order of the file."""
         return tuple(slo_from_key(key, target_s) for key, target_s in (self.slo or {}).items())
 
+    @property
+    def alternatives(self) -> tuple[tuple[str, float], ...]:
+        """Models that may serve the class with their quality, the best first; empty where ``model`` is stated."""
+        able = [(name, item.quality) for name, item in (self.models or {}).items() if item.quality >= (self.floor or 0)]
+        return tuple(sorted(able, key=lambda item: (-item[1], item[0])))
+
+    @property
+    def served_by(self) -> tuple[str, ...]:
+        """Models that may serve the class."""
+        return (self.model,) if self.model is not None else tuple(name for name, _ in self.alternatives)
+
     def complaints(self) -> Iterator[Complaint]:
+        yield from self._model_complaints()
         sources = [name for name in ("rate_rps", "arrivals", "trace", "batch") if getattr(self, name) is not None]
         if not sources:
             yield Complaint("has no arrivals", hint="add rate_rps: <requests per second>, a trace or a batch")
@@ -182,6 +213,26 @@ class ClassSpec(Section):
                 what = f"{slo.metric} of requests that come as a batch is not predicted"
                 hint = f"state {' or '.join(_BATCH_METRICS)}, or leave it out"
                 yield Complaint(what, key=("slo", slo.key), hint=hint)
+
+    def _model_complaints(self) -> Iterator[Complaint]:
+        if self.models is None:
+            if self.model is None:
+                yield Complaint("'model' is missing", hint="write model: <name>, or models: {<name>: {quality: 0.8}}")
+            for name in ("min_quality", "floor"):
+                if getattr(self, name) is not None:
+                    hint = "state models: {<name>: {quality: 0.8}} instead of model, or leave it out"
+                    yield Complaint("needs the quality of each model", key=(name,), hint=hint)
+            return
+        if self.model is not None:
+            what = "states model and models, which exclude each other"
+            yield Complaint(what, hint=_remove(["model"]), about=("model", "models"))
+        best, quality = max(self.models.items(), key=lambda item: item[1].quality)
+        for name in ("floor", "min_quality"):
+            asked = getattr(self, name)
+            if asked is not None and asked > quality.quality:
+                what = f"{asked:g} is more than any model has"
+                hint = f"at most {quality.quality:g}, the quality of {best}"
+                yield Complaint(what, key=(name,), hint=hint)
 
     def _output_complaints(self, outputs: list[str]) -> Iterator[Complaint]:
         thinking = [name for name in outputs if name != "output_tokens"]

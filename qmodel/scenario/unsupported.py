@@ -47,9 +47,6 @@ _ROUTERS = _one_of("prefix_aware")
 _USE_ROUTER = "use random, round_robin or jsq"
 
 SCENARIO_UNSUPPORTED: tuple[Unsupported, ...] = (
-    Unsupported("classes.*.models", "a choice between models", "state one model"),
-    Unsupported("classes.*.min_quality", "an average quality over models", "state one model"),
-    Unsupported("classes.*.floor", "a least quality of each model", "state one model"),
     Unsupported("classes.*.session", "sessions of several turns"),
     Unsupported("classes.*.patience_s", "requests that give up"),
     Unsupported("classes.*.retries", "requests that come again"),

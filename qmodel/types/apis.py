@@ -66,7 +66,7 @@ class Api:
 
     def serves(self, item: RequestClass) -> bool:
         """Whether a class may be sent here: it asks for the model, and every target is said to be met."""
-        if item.model != self.model:
+        if not item.served_by(self.model):
             return False
         if self.meets:
             return item.name in self.meets

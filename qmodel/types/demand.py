@@ -66,6 +66,9 @@ class RequestClass:
     """One stream of requests with the model it asks for and the targets it must meet.
 
     Attributes:
+        model: that serves it; with alternatives the first of them.
+        alternatives: models that may serve it, each with the quality of its answers; empty: only ``model``.
+        min_quality: least average quality over its requests; None: any.
         arrivals_note: how arrivals are modelled, e.g. ``Poisson`` or ``Poisson, optimistic``.
         burst: variability of arrivals beyond Poisson at this rate; None: Poisson.
         isolate: its pools serve no other class.
@@ -82,6 +85,17 @@ class RequestClass:
     burst: Burst | None = None
     isolate: bool = False
     batch: Batch | None = None
+    alternatives: tuple[tuple[str, float], ...] = ()
+    min_quality: float | None = None
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """Models that may serve it."""
+        return tuple(name for name, _ in self.alternatives) or (self.model,)
+
+    def served_by(self, model: str) -> bool:
+        """Whether a model may serve it."""
+        return model in self.models
 
     @property
     def quantity(self) -> float:
@@ -109,7 +123,7 @@ class RequestClass:
 
     def to_dict(self) -> dict[str, object]:
         """Plain data without the name; the inverse of :meth:`from_dict`."""
-        return {
+        data: dict[str, object] = {
             "model": self.model,
             "rate_rps": self.rate_rps,
             "lengths": self.lengths.to_dict(),
@@ -120,11 +134,16 @@ class RequestClass:
             "isolate": self.isolate,
             "batch": None if self.batch is None else self.batch.to_dict(),
         }
+        if self.alternatives:
+            data |= {"alternatives": dict(self.alternatives), "min_quality": self.min_quality}
+        return data
 
     @classmethod
     def from_dict(cls, name: str, data: Mapping[str, object]) -> RequestClass:
         """The inverse of :meth:`to_dict`."""
         lengths, slos, burst, batch = data["lengths"], data["slo"], data.get("burst"), data.get("batch")
+        alternatives, min_quality = data.get("alternatives", {}), data.get("min_quality")
+        assert isinstance(alternatives, Mapping)
         assert isinstance(lengths, Mapping) and isinstance(slos, Sequence)
         assert batch is None or isinstance(batch, Mapping)
         assert burst is None or isinstance(burst, Mapping)
@@ -139,4 +158,6 @@ class RequestClass:
             burst=None if burst is None else Burst.from_dict(burst),
             isolate=bool(data.get("isolate", False)),
             batch=None if batch is None else Batch.from_dict(batch),
+            alternatives=tuple((str(name), float(quality)) for name, quality in alternatives.items()),
+            min_quality=None if min_quality is None else float(str(min_quality)),
         )

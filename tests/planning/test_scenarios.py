@@ -24,7 +24,7 @@ def test_shipped_scenario_plans_and_verifies(path: Path, variant: str | None) ->
     assert plan.status in ("optimal", "feasible")
     check = qm.verify(plan)
     assert check.ok, check.first_failure
-    assert len(check.checks) == (9 * len(plan.periods) + 2 if plan.periods else 11)
+    assert len(check.checks) == (9 * len(plan.periods) + 2 if plan.periods else 12)
     assert all(row.met for row in plan.slo)
 
 

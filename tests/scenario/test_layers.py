@@ -126,6 +126,16 @@ def test_relative_paths_start_at_the_file_that_states_them(tmp_path):
     assert varied is not None and varied.file == "own.csv"
 
 
+def test_models_of_another_file_are_found_from_there(tmp_path):
+    (tmp_path / "sub").mkdir()
+    rest = "rate_rps: 1, prompt_tokens: {constant: 9}, output_tokens: {constant: 9}, slo: {ttft_p95_s: 1}"
+    models = "models: {./m/config.json: {quality: 0.8}, b: {quality: 0.7}}"
+    (tmp_path / "sub" / "base.yaml").write_text(f"classes: {{t: {{{models}, {rest}}}}}\n")
+    (tmp_path / "top.yaml").write_text("qmodel: 1\nextends: sub/base.yaml\nfleet: {gpus: {h100-sxm: {}}}\n")
+    spec = read_scenario(tmp_path / "top.yaml").classes["t"]
+    assert spec.served_by == ("sub/m/config.json", "b")
+
+
 @pytest.mark.parametrize(
     ("key", "value", "expected"),
     [

@@ -14,8 +14,6 @@ from tests.scenario.examples import small
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
-        ({"classes__chat__models": {"a": {"quality": 0.8}}, "classes__chat__model": None},
-         "classes.chat.models: not supported yet: a choice between models; state one model"),
         ({"classes__chat__patience_s": 3}, "classes.chat.patience_s: not supported yet: requests that give up"),
         ({"classes__chat__engine": {"router": "jsq"}},
          "classes.chat.engine: not supported yet: engine settings by class; "
