@@ -85,3 +85,14 @@ def test_a_bursty_profile_keeps_its_shape_at_every_hour():
     assert chat.burst is not None and instance.periods is not None
     night = instance.periods.items[0].demand(instance.classes)["chat"]
     assert night.burst is not None and night.burst != chat.burst
+
+
+def test_batches_and_separate_pools_are_refused():
+    data = small(layouts__disaggregate=True, **arrivals(profile=DAY))
+    nightly = {
+        key: value for key, value in data["classes"]["chat"].items() if key not in ("arrivals", "rate_rps", "slo")
+    }
+    data["classes"]["nightly"] = {**nightly, "batch": {"requests": 200, "deadline_s": 3600, "deadline_p": 0.9}}
+    found = [str(item) for item in qm.validate(data)]
+    assert any("classes.nightly.batch: not supported yet: a batch where the demand differs" in text for text in found)
+    assert any("layouts.disaggregate: not supported yet: separate pools where the demand" in text for text in found)
