@@ -149,6 +149,7 @@ def host_program(demands: Sequence[Demand], hosts: Sequence[Host], *, may_leave_
             for sizes, count in Counter(_sizes(units, demand.unit_gpus) for units in split.racks).items():
                 wanted.setdefault(sizes, {})[variable] = float(count)
         row = {takes[place, number]: 1.0 for number in range(len(demand.splits))}
+        builder.row(f"no more {demand.pool}", dict(row), "<=", float(demand.replicas))
         if may_leave_out:
             row[out[place]] = 1.0
         builder.row(f"place {demand.pool}", row, ">=", float(demand.replicas))

@@ -4,7 +4,7 @@ from itertools import combinations_with_replacement, product
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import qmodel as qm
@@ -112,6 +112,7 @@ def test_the_placement_of_a_small_fleet_is_the_best_of_all(
 
 @settings(max_examples=15, deadline=None)
 @given(seed=st.integers(0, 10**6))
+@example(seed=18739)  # one pool does not fit whole: the others must not get replicas more than they have
 def test_a_fleet_on_many_hosts_is_placed_soundly_with_a_bound(seed: int) -> None:
     generator = np.random.default_rng(seed)
     used = generator.integers(0, 5, 10).tolist()

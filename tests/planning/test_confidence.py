@@ -19,9 +19,19 @@ def at_p90(data: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_a_profile_without_a_step_band_has_a_cost_at_p90() -> None:
-    plan = qm.plan(small(3.0))
-    assert (plan.cost_usd_per_hour, plan.cost_at_p90_usd_per_hour) == (1.7, 3.4)
-    assert not all(row.met_at_p90 for row in plan.slo)
+    costs = []
+    for rate in (
+        2.8,
+        2.9,
+        3.0,
+        3.05,
+        3.1,
+        3.15,
+    ):  # between those that one replica carries at p90 and those that two must
+        plan = qm.plan(small(rate))
+        costs.append((plan.cost_usd_per_hour, plan.cost_at_p90_usd_per_hour))
+        assert all(row.met_at_p90 for row in plan.slo) == (plan.cost_usd_per_hour == plan.cost_at_p90_usd_per_hour)
+    assert (1.7, 1.7) in costs and (1.7, 3.4) in costs
 
 
 @pytest.mark.parametrize("band", [0.0, 0.2])
