@@ -31,18 +31,9 @@ if TYPE_CHECKING:
     from qmodel.evaluation import CapacityResult, Evaluation, MarginalValues
     from qmodel.optimize import FleetPlacement, SolverOptions, place_fleet
     from qmodel.planning import Plan, PlanCheck, Progress, Verification, load_plan, verify
-    from qmodel.planning.calls import (
-        capacity,
-        check_plan,
-        evaluate,
-        load_fleet,
-        load_scenario,
-        marginal_values,
-        pareto,
-        plan,
-        simulate,
-        validate,
-    )
+    from qmodel.planning.calls import check_plan, pareto, plan
+    from qmodel.planning.fleet_calls import capacity, evaluate, marginal_values, simulate
+    from qmodel.planning.reading import load_fleet, load_scenario, validate
     from qmodel.scenario import Scenario
     from qmodel.simulation import Simulation
     from qmodel.trace import read_trace
@@ -110,18 +101,9 @@ _HOME = {
     "evaluation": ("CapacityResult", "Evaluation", "MarginalValues"),
     "optimize": ("FleetPlacement", "SolverOptions", "place_fleet"),
     "planning": ("Plan", "PlanCheck", "Progress", "Verification", "load_plan", "verify"),
-    "planning.calls": (
-        "capacity",
-        "check_plan",
-        "evaluate",
-        "load_fleet",
-        "load_scenario",
-        "marginal_values",
-        "pareto",
-        "plan",
-        "simulate",
-        "validate",
-    ),
+    "planning.calls": ("check_plan", "pareto", "plan"),
+    "planning.fleet_calls": ("capacity", "evaluate", "marginal_values", "simulate"),
+    "planning.reading": ("load_fleet", "load_scenario", "validate"),
     "scenario": ("Scenario",),
     "simulation": ("Simulation",),
     "trace": ("read_trace",),

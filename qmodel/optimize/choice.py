@@ -9,14 +9,15 @@ from typing import Literal
 
 import numpy as np
 
-from qmodel.candidates import NO_STAGES, Blend, Column, ColumnSet, OpenPool, StageColumns, feasible_at
+from qmodel.candidates import NO_STAGES, Column, ColumnSet, StageColumns
 from qmodel.optimize.alternatives import model_shares
-from qmodel.optimize.formulation import Flow, Relaxation, bound_program, master_program
+from qmodel.optimize.formulation import bound_program, master_program
 from qmodel.optimize.linked_parts import solve_linked
-from qmodel.optimize.open_pools import OpenChoice, balanced, open_choices
+from qmodel.optimize.open_pools import OpenChoice, balanced
 from qmodel.optimize.period_pools import PeriodPools, pools_by_period
 from qmodel.optimize.period_programs import ChangingFleet, Frame, JoinedProgram, OneFleet, OnePeriod
 from qmodel.optimize.programs import Program
+from qmodel.optimize.rounds import SAME_COST, Round, refined
 from qmodel.optimize.solvers import Solved, SolverOptions, solve_integer, solve_relaxed
 from qmodel.optimize.stage_rows import PASSING, Columns, carried_in_rows
 from qmodel.types import FloatArray, Holding, LimitKind, Limits, RequestClass
@@ -25,7 +26,6 @@ __all__ = ["Choice", "ShadowPrice", "choose"]
 
 Outcome = Literal["solved", "infeasible", "unsettled", "time", "error"]
 _WITHOUT: Mapping[str, Outcome] = {"infeasible": "unsettled", "time": "time"}  # by what the master ended with
-_SAME_COST = 1e-7  # relative; costs that differ by rounding are the same
 _ROOM = 0.1  # of a pool: what carrying all of a class counts against one pool less
 _IN_ROWS = 0.5  # of a pool: what a class in pools in a row counts against one in unified pools
 _MOST_ROUNDS = 20  # of looking closer at the mixes that decide
@@ -33,7 +33,6 @@ _MASTER_EVERY = 8  # rounds; between them only the bound moves, which takes a hu
 _PATIENCE = 2  # rounds in which the bound may stand still where some pools may have many classes
 _RISE = 1e-3  # of the bound: less is standing still
 _MOST_REPAIRS = 3  # of fleets with a pool that does not carry its mix
-_LEAST_PART = 1e-6  # of a pool or a class: less is rounding
 _OF_GAP = 0.4  # of the gap asked for: what the programs of a day may leave open
 _OF_TIME = 0.3  # of what is left: for the bound of a day
 _ONE_PERIOD = OnePeriod()
@@ -162,7 +161,7 @@ def choose(
         broken = step.overloaded(values, classes)
         if not broken or time.monotonic() > deadline:
             break
-        step = _step(_refined(step.known, broken), known, limits, options, deadline, frame)
+        step = _step(refined(step.known, broken), known, limits, options, deadline, frame)
         solved = step.solved
         if solved.values is None:
             return _nothing(_WITHOUT.get(solved.outcome, "error"), solved, bound)
@@ -186,135 +185,6 @@ def choose(
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Step:
-    """The programs for what is known of the frontier, and their solutions.
-
-    Attributes:
-        master, bounding: over all periods.
-        known: what the master was made of.
-        fresh: whether the master knows all that the relaxation does; it is not solved anew in every round.
-    """
-
-    sets: Mapping[str, ColumnSet]
-    known: Mapping[str, ColumnSet]
-    columns: Sequence[Column]
-    blends: Sequence[Blend]
-    master: JoinedProgram
-    relaxation: Relaxation
-    bounding: JoinedProgram
-    relaxed: Solved
-    solved: Solved
-    fresh: bool
-
-    def closed(self, mip_gap: float) -> bool:
-        """Whether the best fleet costs no more than the bound, but for the gap."""
-        cost = self.solved.objective
-        return cost is not None and cost - self.relaxed.bound <= max(mip_gap, _SAME_COST) * cost * (1.0 + 1e-9)
-
-    def closer(self, mip_gap: float) -> Mapping[str, ColumnSet]:
-        """The columns with the frontier along the mixes that decide the gap; the same where nothing is left to see."""
-        if self.relaxed.values is None or self.closed(mip_gap):
-            return self.sets
-        mixes: dict[str, dict[tuple[int, int], list[FloatArray]]] = {group: {} for group in self.sets}
-        for point in self._points(self.solved.values):
-            for blend, _, shares in self._used(point):
-                group, position = self._position(blend)
-                mixes[group].setdefault((position, blend.replicas), []).append(shares)
-        for point in self.bounding.points(self.relaxed.values):
-            for flow in self.relaxation.flows:
-                for mix in _decisive(flow, point):
-                    mixes[flow.group].setdefault((flow.position, flow.replicas), []).append(mix)
-        return _refined(self.sets, mixes)
-
-    def overloaded(
-        self, values: FloatArray, classes: Mapping[str, Sequence[RequestClass]]
-    ) -> Mapping[str, Mapping[tuple[int, int], Sequence[FloatArray]]]:
-        """Mixes of a solution that its pools do not carry, as :func:`_refined` takes them; empty: all are carried.
-
-        A blend takes what lies between points of the frontier as carried; a percentile that jumps may break that.
-        """
-        mixes: dict[str, dict[tuple[int, int], list[FloatArray]]] = {}
-        for blend, count, shares in (used for point in self._points(values) for used in self._used(point)):
-            group, position = self._position(blend)
-            by_name = {item.name: item for item in classes[group]}
-            parts = [(by_name[name], part / count) for name, part in zip(blend.names, shares.tolist(), strict=True)]
-            load = [item.part(part) for item, part in parts if part > 0.0]
-            one = np.array([1.0])
-            if feasible_at([blend.candidate], load, np.array([blend.replicas]), one)[0] > 1.0:
-                mixes.setdefault(group, {}).setdefault((position, blend.replicas), []).append(shares)
-        return {group: mixes.get(group, {}) for group in self.sets} if mixes else {}
-
-    def pools(self, values: FloatArray) -> list[tuple[Column, int]]:
-        """Columns with their counts, blends at the mix that was chosen."""
-        chosen = [(c, int(n)) for c, n in zip(self.columns, values, strict=False) if n > 0]
-        for blend, count, shares in self._used(values):
-            mix = {name: part / count for name, part in zip(blend.names, shares.tolist(), strict=True) if part > 0.0}
-            pool = Column(candidate=blend.candidate, replicas=blend.replicas, shares=mix, upper=mix)
-            chosen.append((pool, count))
-        return chosen
-
-    def open_choices(self, point: FloatArray) -> list[OpenChoice]:
-        """Pools of measured capacity that a period uses."""
-        return open_choices(self.open_pools, point, self.before_open_pools)
-
-    def _points(self, values: FloatArray | None) -> list[FloatArray]:
-        return [] if values is None else self.master.points(values)
-
-    @property
-    def open_pools(self) -> list[OpenPool]:
-        """Pools of measured capacity, in the order of their variables."""
-        return [item for found in self.sets.values() for item in found.open_pools]
-
-    @property
-    def before_open_pools(self) -> int:
-        """Variables of columns and blends, which come first."""
-        return len(self.columns) + sum(1 + len(blend.points) for blend in self.blends)
-
-    def _used(self, values: FloatArray) -> list[tuple[Blend, int, FloatArray]]:
-        """Blends of a period with their counts and what all of each carry, shape (K,)."""
-        found: list[tuple[Blend, int, FloatArray]] = []
-        place = len(self.columns)
-        for blend in self.blends:
-            size = blend.points.shape[0]
-            parts = values[place + 1 : place + 1 + size]
-            shares = np.where(parts > _LEAST_PART, parts, 0.0) @ blend.points
-            if values[place] > 0 and shares.any():
-                found.append((blend, int(values[place]), shares))
-            place += 1 + size
-        return found
-
-    def _position(self, blend: Blend) -> tuple[str, int]:
-        """Group of classes and place of the candidate there; a candidate may serve several groups."""
-        return next(
-            (group, place)
-            for group, found in self.sets.items()
-            for place, pools in found.shared.items()
-            if pools[0].candidate is blend.candidate and found.classes[0].name in blend.names
-        )
-
-
-def _refined(
-    sets: Mapping[str, ColumnSet], mixes: Mapping[str, Mapping[tuple[int, int], Sequence[FloatArray]]]
-) -> Mapping[str, ColumnSet]:
-    """Columns with the frontier along more mixes, by group, candidate and count; the same where all is known."""
-    found = {group: item.refined(mixes[group]) if mixes[group] else item for group, item in sets.items()}
-    return sets if all(found[group] is item for group, item in sets.items()) else found
-
-
-def _decisive(flow: Flow, values: FloatArray) -> list[FloatArray]:
-    """Mixes at which a look at the frontier would change what shared pools carry in the relaxation."""
-    if flow.parts:
-        used = flow.corners[values[list(flow.parts)] > _LEAST_PART]
-        mixes = list(used)
-    else:
-        shares = np.zeros(flow.corners.shape[1])
-        for place, variable in flow.shares.items():
-            shares[place] = values[variable]
-        mixes = [np.where(shares > _LEAST_PART, shares, 0.0)] if flow.replicas == 0 else []
-    return [mix for mix in mixes if mix.any()]
-
-
 def _step(
     sets: Mapping[str, ColumnSet],
     demand: Columns,
@@ -323,9 +193,9 @@ def _step(
     deadline: float,
     frame: Frame,
     *,
-    earlier: _Step | None = None,
+    earlier: Round | None = None,
     bound_only: bool = False,
-) -> _Step:
+) -> Round:
     """Solve the relaxation, and the master unless the relaxation's optimum is a fleet or the bound alone is asked for.
 
     What an earlier step found cuts off all that is no better, which a solver proves much faster than it would find it.
@@ -354,7 +224,7 @@ def _step(
         not exact or relaxed.values is None or master.program.violations(relaxed.values)
     ):
         solved = _improved(frame, single, master, best, options, deadline)
-    found = _Step(
+    found = Round(
         sets=sets,
         known=sets,
         columns=columns,
@@ -403,20 +273,20 @@ def _improved(
     if known is None or known.objective is None:
         return _solve(program, options, deadline)
     cost = known.objective
-    cut = cost * (1.0 - max(_SAME_COST, options.mip_gap))
+    cut = cost * (1.0 - max(SAME_COST, options.mip_gap))
     found = _solve(program.below(cut), options, deadline)
     if found.outcome == "infeasible":
         return replace(found, bound=cut, outcome="optimal")
     return found
 
 
-def _as_solved(step: _Step, options: SolverOptions, deadline: float) -> FloatArray:
+def _as_solved(step: Round, options: SolverOptions, deadline: float) -> FloatArray:
     """The solution as it is: its pools are joined later."""
     assert step.solved.values is not None
     return step.solved.values
 
 
-def _fewest_pools(step: _Step, options: SolverOptions, deadline: float) -> FloatArray:
+def _fewest_pools(step: Round, options: SolverOptions, deadline: float) -> FloatArray:
     """Among fleets that cost no more, the one with the fewest pools, and of those the one with the most room.
 
     Equal costs are common: prices per GPU are, and layouts trade GPUs for replicas.
@@ -427,7 +297,7 @@ def _fewest_pools(step: _Step, options: SolverOptions, deadline: float) -> Float
         return values
     room = np.array([min(sum(column.shares.values()), float(len(column.shares))) for column in step.columns])
     each = joined.spread(np.concatenate([room, np.zeros(joined.places.shape[1] - room.size)]))
-    cap = float(master.cost @ values) * (1.0 + _SAME_COST)
+    cap = float(master.cost @ values) * (1.0 + SAME_COST)
     pools = np.where(master.integer, 1.0 - _ROOM * each / max(float(each.max()), 1e-9), 0.0)
     in_rows = np.array([name.startswith(PASSING) for name in master.names])
     tie = replace(master.below(cap), cost=pools + _IN_ROWS * in_rows)
@@ -436,7 +306,7 @@ def _fewest_pools(step: _Step, options: SolverOptions, deadline: float) -> Float
 
 
 def _balanced(
-    step: _Step,
+    step: Round,
     values: FloatArray,
     chosen: Sequence[tuple[Column, int]],
     demand: Columns,

@@ -20,12 +20,13 @@ from qmodel.evaluation import (
     pool_cases,
 )
 from qmodel.optimize import ChangingFleet, Choice, Frame, OneFleet, SolverOptions, check_solver, choose
+from qmodel.planning.answers import price_rows, without_fleet
 from qmodel.planning.day_fleets import changing_fleets, joined_fleets, named_fleets, one_fleet
 from qmodel.planning.day_problems import Day, at_once, binding_periods, columns_of, day_of, without_budget
 from qmodel.planning.day_reasons import no_day_plan, over_budget, residence_notes
 from qmodel.planning.period_plans import PeriodPlan
 from qmodel.planning.planned_pools import PlannedKind, PlannedPool
-from qmodel.planning.planner import plan_instance, price_rows, without_fleet
+from qmodel.planning.planner import plan_instance
 from qmodel.planning.plans import Plan, Status, Termination, Why
 from qmodel.planning.progress import Cancel, OnProgress, Progress
 from qmodel.planning.rationale import reasons

@@ -9,7 +9,8 @@ import numpy as np
 
 from qmodel.evaluation import Evaluation
 from qmodel.optimize import SolverOptions
-from qmodel.planning.planner import plan_instance, without_fleet
+from qmodel.planning.answers import without_fleet
+from qmodel.planning.planner import plan_instance
 from qmodel.planning.plans import Plan, Why
 from qmodel.problem import Instance
 from qmodel.queueing import time_varying

@@ -20,24 +20,22 @@ from qmodel.candidates import (
 )
 from qmodel.evaluation import Evaluation, evaluate_fleet
 from qmodel.optimize import Choice, Diagnosis, SolverOptions, check_solver, choose, diagnose
-from qmodel.planning.assembly import grown_for
+from qmodel.planning.answers import bound_below, cost_at_p90, finite, price_rows, why_not, without_fleet
 from qmodel.planning.built_fleets import BuiltFleet, build
 from qmodel.planning.measured_pools import measured_alternatives
-from qmodel.planning.planned_pools import PlannedKind, PlannedMeasured, PlannedPool
-from qmodel.planning.planned_rows import PlannedRow, grown_row
-from qmodel.planning.plans import Plan, PriceRow, Status, Termination, Why
+from qmodel.planning.planned_pools import PlannedMeasured
+from qmodel.planning.plans import Plan, Status, Termination, Why
 from qmodel.planning.progress import Cancel, OnProgress, Progress
 from qmodel.planning.rationale import reasons
 from qmodel.planning.record import plan_inputs, versions
 from qmodel.planning.served_models import able_groups, left_out_notes, quality_out_of_reach
 from qmodel.planning.verification import verify
-from qmodel.problem import Instance, at_confidence, replica_of
-from qmodel.types import Limits, Replica, RequestClass, SloRow, replicas_by_kind
+from qmodel.problem import Instance
+from qmodel.types import Limits, RequestClass, SloRow, replicas_by_kind
 
-__all__ = ["plan_instance", "price_rows", "without_fleet"]
+__all__ = ["plan_instance"]
 
 _ROUNDING = 1e-6  # of a cost
-_MOST_AT_P90 = 200  # replicas that a row may grow by when steps take longer
 _PARTS_LATE = Why(
     text="a batch fits within the limits in parts only, each done in time as surely as asked for, but not all of them",
     limit="fleet",
@@ -166,7 +164,7 @@ def _plan(
             break
     if choice.empty:
         return _no_choice(search, choice)
-    tell(Progress(stage="verify", done=0, total=1, bound_usd_per_hour=_finite(choice.bound_usd_per_hour)))
+    tell(Progress(stage="verify", done=0, total=1, bound_usd_per_hour=finite(choice.bound_usd_per_hour)))
     return _planned(search, choice)
 
 
@@ -250,7 +248,7 @@ def _planned(search: _Search, choice: Choice) -> Plan:
     moved = () if change is None else change.rows(replicas_by_kind(fleet))
     moved_usd_per_hour = 0.0 if change is None else change.usd_per_hour(replicas_by_kind(fleet))
     cost = result.cost_usd_per_hour + moved_usd_per_hour
-    bound = _bound_below(cost, choice.bound_usd_per_hour)
+    bound = bound_below(cost, choice.bound_usd_per_hour)
     if search.limits.budget_usd_per_hour is not None and cost > search.limits.budget_usd_per_hour:
         return _over_budget(search, cost, choice.bound_usd_per_hour)
     gap = None if bound is None else max(cost - bound, 0.0) / cost
@@ -277,7 +275,7 @@ def _planned(search: _Search, choice: Choice) -> Plan:
         links=result.links,
         quality=result.quality,
         why=_reasons(search, choice, built, result),
-        cost_at_p90_usd_per_hour=_cost_at_p90(instance, pools, row, cost),
+        cost_at_p90_usd_per_hour=cost_at_p90(instance, pools, row, cost),
         assumptions=result.assumptions,
         scenario=instance.scenario,
         inputs=plan_inputs(instance, fleet, mip_gap=options.mip_gap),
@@ -359,7 +357,7 @@ def _diagnosed(search: _Search) -> Diagnosis:
 
 def _infeasible(search: _Search) -> Plan:
     found = _diagnosed(search)
-    return without_fleet(search.instance, "infeasible", "proven", _why_not(found), search.started_s)
+    return without_fleet(search.instance, "infeasible", "proven", why_not(found), search.started_s)
 
 
 def _over_budget(search: _Search, cost: float, bound: float) -> Plan:
@@ -385,7 +383,7 @@ def _no_choice(search: _Search, choice: Choice) -> Plan:
     if choice.outcome == "unsettled":
         found = _diagnosed(search)
         text = "no fleet of the pools tried meets every target within the limits; other fleets are not ruled out"
-        why = replace(_why_not(found), text=text)
+        why = replace(why_not(found), text=text)
         return without_fleet(search.instance, "limit", "gap", why, search.started_s, choice.bound_usd_per_hour)
     if choice.outcome == "time":
         why = Why(
@@ -398,88 +396,6 @@ def _no_choice(search: _Search, choice: Choice) -> Plan:
     return without_fleet(search.instance, "limit", "solver_error", why, search.started_s, choice.bound_usd_per_hour)
 
 
-def without_fleet(
-    instance: Instance,
-    status: Status,
-    termination: Termination,
-    why: Why,
-    started_s: float,
-    bound_usd_per_hour: float = -np.inf,
-) -> Plan:
-    """The answer where there is no fleet: why, and what is known of the cost."""
-    return Plan(
-        title=instance.title,
-        status=status,
-        termination=termination,
-        cost_usd_per_hour=None,
-        bound_usd_per_hour=_finite(bound_usd_per_hour),
-        gap=None,
-        gap_columns=None,
-        fleet=None,
-        pools=(),
-        routing=(),
-        slo=(),
-        latency=(),
-        prices=(),
-        why=why,
-        assumptions=instance.assumptions,
-        scenario=instance.scenario,
-        inputs={},
-        versions=versions(instance),
-        run={"total_s": time.perf_counter() - started_s},
-    )
-
-
-def _why_not(found: Diagnosis) -> Why:
-    return Why(text=found.text, limit=found.limit, best=found.best, change=found.change)
-
-
-def _demand_key(item: RequestClass) -> str:
-    """The key that says how much there is of a class."""
-    return f"classes.{item.name}.rate_rps" if item.batch is None else f"classes.{item.name}.batch.requests"
-
-
-def price_rows(choice: Choice, limits: Limits, classes: Mapping[str, RequestClass]) -> tuple[PriceRow, ...]:
-    """Prices of demand and of limits under the keys that a scenario states them by."""
-    keys = {(cap.kind, cap.name): cap.key for cap in limits.caps}
-    return tuple(
-        PriceRow(
-            limit=_demand_key(classes[item.name]) if item.kind == "cover" else keys[item.kind, item.name],
-            usd_per_hour_per_unit=item.usd_per_hour,
-        )
-        for item in choice.prices
-    )
-
-
-def _cost_at_p90(instance: Instance, pools: Sequence[PlannedKind], row: PlannedRow, cost: float) -> float | None:
-    """Cost of the pools grown until they hold every target at the upper bands of steps and queueing.
-
-    None where the limits forbid that or no count does it, and where a batch has several pools: each would be grown for
-    itself. Measured capacities have no band.
-    """
-    predicted = [item for item in pools if isinstance(item, PlannedPool)]
-    if not (predicted or row.pools) or instance.policy.confidence == "p90":
-        return cost
-    batches = [one.name for item in predicted for one in item.classes if one.batch is not None]
-    if len(set(batches)) < len(batches):
-        return None
-    slower = []
-    for item in predicted:
-        chosen = item.candidate
-        nominal = replica_of(
-            instance, model=chosen.model, gpu=chosen.gpu, layout=chosen.layout, precision=chosen.precision
-        )
-        assert isinstance(nominal, Replica)
-        slower.append(replace(chosen, replica=at_confidence(nominal, "p90"), confidence="p90"))
-    measured = [item for item in pools if isinstance(item, PlannedMeasured)]
-    held = [item.holding for item in pools]
-    grown = grown_row(instance, row.at_p90, held, instance.limits, _MOST_AT_P90) if row.pools else row
-    if grown is None:
-        return None
-    # what changing the fleet costs included
-    return grown_for(predicted, slower, instance.limits, [*measured, *grown.pools])
-
-
 def _run(search: _Search) -> dict[str, float]:
     return {
         "solve_s": search.solve_s,
@@ -488,12 +404,3 @@ def _run(search: _Search) -> dict[str, float]:
         "refused_layouts": float(len(search.candidates.refused)),
         "columns": float(sum(len(item.columns) for item in (*search.sets.values(), *search.stages.sets.values()))),
     }
-
-
-def _bound_below(cost: float, bound: float) -> float | None:
-    """The bound without rounding above the cost; None without one, or where the fleet disproves it."""
-    return min(bound, cost) if np.isfinite(bound) and bound <= cost * (1.0 + _ROUNDING) else None
-
-
-def _finite(value: float) -> float | None:
-    return float(value) if np.isfinite(value) else None
