@@ -28,6 +28,7 @@ MOVED_BY = {  # metrics that a pool has a part in
     "decode": ("answer_start", "tpot", "completion"),
     "answer": ("answer_start", "tpot", "completion"),
 }
+_LEAP_PARTS = (0.25, 0.5)  # of the logarithm of the load per replica
 _NO_LINK = KvLink(bytes_per_s=np.inf, bytes_per_token=0.0)
 
 
@@ -40,18 +41,21 @@ def binding_of(
     level: str,
     at_level: FleetPredictions,
 ) -> str:
-    """What is missed now, else what breaks when the pool loses one replica: an overload, or the target missed by most.
+    """What is missed now, else what breaks when the pool loses one replica: a target, or an overload if that is first.
 
-    Where the target would hold if memory were no limit, memory is what binds; where it would hold if the KV came at
-    once, the link is. All at the level in force: ``predicted`` is the fleet at nominal step times, ``at_level`` at
-    those of ``level``.
+    Where the loss of one of few replicas overloads the rest, the load is raised by a quarter and by half of that leap
+    to see whether a target is missed before; of several, the one missed by most is named. Where that target would hold
+    if memory were no limit, memory is what binds; where it would hold if the KV came at once, the link is. All at the
+    level in force: ``predicted`` is the fleet at nominal step times, ``at_level`` at those of ``level``.
     """
     if name not in predicted.pools:
         return "unused"
     case = cases[name]
 
+    demand = classes
+
     def with_case(changed: PoolCase) -> FleetPredictions:
-        return predict_paths(classes, {**cases, name: changed}, fleet, level=level, known=at_level, changed=(name,))
+        return predict_paths(demand, {**cases, name: changed}, fleet, level=level, known=at_level, changed=(name,))
 
     link = predicted.links.get(name)
     if link is not None and link.overload is not None:
@@ -60,14 +64,22 @@ def binding_of(
     if missed is None:
         if case.serving == 1:
             return "one replica is the least"
-        case = replace(case, pool=replace(case.pool, replicas=case.pool.replicas - 1))
-        smaller = with_case(case)
+        lost = replace(case, pool=replace(case.pool, replicas=case.pool.replicas - 1))
+        smaller = with_case(lost)
         overload = smaller.pools[name].overload
-        if overload is not None:
-            return _OVERLOAD_WORDS[overload.kind]
-        missed = _most_missed(name, smaller, level, classes, fleet)
-        if missed is None:
-            return "spare: one replica less still meets every target"
+        if overload is None:
+            case, missed = lost, _most_missed(name, smaller, level, classes, fleet)
+            if missed is None:
+                return "spare: one replica less still meets every target"
+        else:
+            for part in _LEAP_PARTS:
+                growth = (case.serving / (case.serving - 1)) ** part
+                demand = {cls: item.part(growth) for cls, item in classes.items()}
+                missed = _most_missed(name, with_case(case), level, classes, fleet)
+                if missed is not None:
+                    break
+            else:
+                return _OVERLOAD_WORDS[overload.kind]
     cls, pools, slo = missed
     if case.link is not None and _holds(with_case(replace(case, link=_NO_LINK)), level, cls, pools, slo):
         return f"link: SLO {cls} {slo.metric} {slo.stat}"

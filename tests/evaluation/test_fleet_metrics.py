@@ -51,6 +51,15 @@ def test_percentile_of_a_mixture_of_equal_pools_is_that_of_one_pool() -> None:
     assert tail[2] == pytest.approx(tail[0], rel=0.01)
 
 
+def test_what_binds_is_the_target_missed_first_even_if_one_replica_less_would_overload() -> None:
+    whole = qm.evaluate(PEERS / "p1.yaml", fleet(2))
+    (tpot,) = (row.predicted_s for row in whole.slo if row.metric == "tpot")
+    assert whole.pools[0].binding == "step time"
+    assert tpot is not None
+    tight = qm.load_scenario(PEERS / "p1.yaml", set={"classes.chat.slo.tpot_mean_s": 1.01 * tpot})
+    assert qm.evaluate(tight, fleet(2)).pools[0].binding == "SLO chat tpot mean"
+
+
 def test_capacity_is_where_the_first_target_is_missed() -> None:
     found = qm.capacity(PEERS / "p1.yaml", fleet(2))
     assert found.factor > 1.0
