@@ -38,7 +38,8 @@ class ApiCase(MeasuredCase):
     def usd_per_hour(self, classes: Mapping[str, RequestClass], fleet: Fleet) -> float:
         """What the requests that come here cost."""
         rates = _rates_to({self.pool.name}, classes, fleet)
-        return sum(self.api.usd_per_hour(classes[name]) * rate / classes[name].rate_rps for name, rate in rates.items())
+        seen = {name: classes[name].under(self.pool.model) for name in rates}
+        return sum(self.api.usd_per_hour(seen[name]) * rate / seen[name].rate_rps for name, rate in rates.items())
 
     def binding(self, utilisation: float) -> str:
         """What stops it from carrying more."""

@@ -273,8 +273,10 @@ def _slo_rows(
     """One row per target and path, and one for the mixture of several; ``full``: measured pools that are overloaded."""
     rows = []
     for item in classes.values():
-        paths = fleet.routing.get(item.name, ())
-        for slo in item.slos:
+        ways = fleet.routing.get(item.name, ())
+        asked = {path: item.under(fleet.model_on(path)).slos for path in ways}
+        for slo in dict.fromkeys(slo for slos in asked.values() for slo in slos):
+            paths = [path for path in ways if slo in asked[path]]
             measured = [path for path in paths if (item.name, path.pools) not in predictions["nominal"].paths]
             for path in paths:
                 case, within = cases[path.pools[0]], path.pools[0] not in full
@@ -286,6 +288,8 @@ def _slo_rows(
                     continue
                 values = [value_of(predictions[level].paths[item.name, path.pools], slo, level) for level in _LEVELS]
                 rows.append(_slo_row(item.name, path.label, slo, values))
+            if len(paths) < len(ways):  # a target of some of its models is none of the whole class
+                continue
             if measured and len(paths) > 1:  # every path within the target is sufficient
                 each = rows[-len(paths) :]
                 whole = measured_row(item.name, "fleet", slo, met=all(row.met for row in each))
@@ -358,7 +362,7 @@ def _latency_rows(classes: Mapping[str, RequestClass], fleet: Fleet, predictions
                 continue
             prediction = predictions.paths[item.name, path.pools]
             for name in METRICS:
-                if name == "answer_start" and item.lengths.reasoning is None:
+                if name == "answer_start" and item.under(fleet.model_on(path)).lengths.reasoning is None:
                     continue
                 values: list[float | None] = [None] * 5
                 if prediction is not None:

@@ -104,7 +104,7 @@ def _most_missed(
         for path in fleet.routing.get(name, ()):
             if pool not in path.pools:
                 continue
-            for slo in item.slos:
+            for slo in item.under(fleet.pools[pool].model).slos:
                 value = value_of(predicted.paths[name, path.pools], slo, level)
                 concerns = slo.metric in MOVED_BY[fleet.pools[pool].role]
                 if concerns and value is not None and value / slo.target_s > ratio:

@@ -63,7 +63,10 @@ class LoadedPool:
         self.confidence = instance.policy.confidence
         self.replica = at_confidence(case.replica, self.confidence)
         parts = [
-            (item, sum(path.share for path in fleet.routing[item.name] if path.pools == (self.name,)))
+            (
+                item.under(case.pool.model),
+                sum(path.share for path in fleet.routing[item.name] if path.pools == (self.name,)),
+            )
             for item in instance.classes.values()
         ]
         self.classes: list[RequestClass] = [item for item, share in parts if share > 0]
@@ -129,7 +132,11 @@ class LoadedRow:
             name: tuple(path for path in paths if path.pools[0] in cases) for name, paths in fleet.routing.items()
         }
         self._fleet = Fleet(pools={name: case.pool for name, case in cases.items()}, routing=routing)
-        self.classes: list[RequestClass] = [item for item in instance.classes.values() if routing.get(item.name)]
+        self.classes = [
+            item.under(self._fleet.model_on(routing[item.name][0]))
+            for item in instance.classes.values()
+            if routing.get(item.name)
+        ]
         self._known: dict[float, FleetPredictions] = {}
 
     @property

@@ -92,7 +92,8 @@ class LoadedMeasured:
     def __init__(self, classes: Mapping[str, RequestClass], fleet: Fleet, case: MeasuredCase) -> None:
         self.name = case.pool.name
         self.pools = (case.pool.name,)
-        self.classes: list[RequestClass] = [classes[name] for name in _rates_to(self.name, classes, fleet)]
+        model = case.pool.model
+        self.classes = [classes[name].under(model) for name in _rates_to(self.name, classes, fleet)]
         self._what = case.limited_by
         self._at_one = case.utilisation(classes, fleet)
 

@@ -1,4 +1,4 @@
-"""The average quality of classes that several models may serve, from the routing of a fleet."""
+"""Shares and average quality of the models that serve a class, from the routing of a fleet."""
 
 from __future__ import annotations
 
@@ -24,15 +24,21 @@ def quality_rows(classes: Mapping[str, RequestClass], fleet: Fleet) -> Iterator[
         for path in fleet.routing.get(name, ()):
             model = fleet.pools[path.pools[0]].model
             shares[model] = shares.get(model, 0.0) + path.share
-        average = sum(shares[model] * quality for model, quality in item.alternatives)
-        met = item.min_quality is None or average >= item.min_quality * (1.0 - _ROUNDING)
-        for model, quality in item.alternatives:
+        scores = [tier.quality for tier in item.alternatives if tier.quality is not None]
+        average: float | None = None
+        if scores:
+            average = sum(shares[tier.model] * (tier.quality or 0.0) for tier in item.alternatives)
+        reached = item.min_quality is None or (average or 0.0) >= item.min_quality * (1.0 - _ROUNDING)
+        for tier in item.alternatives:
+            share = shares[tier.model]
             yield QualityRow(
                 cls=name,
-                model=model,
-                quality=quality,
-                share=shares[model],
+                model=tier.model,
+                quality=tier.quality,
+                share=share,
+                least=tier.least,
+                most=tier.most,
                 average=average,
                 min_quality=item.min_quality,
-                met=met,
+                met=reached and tier.least - _ROUNDING <= share <= tier.most + _ROUNDING,
             )

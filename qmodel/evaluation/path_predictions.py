@@ -71,7 +71,7 @@ def streams_of(pool_name: str, classes: Mapping[str, RequestClass], fleet: Fleet
     for name, item in classes.items():
         share = sum(path.share for path in fleet.routing.get(name, ()) if pool_name in path.pools)
         if share > 0:
-            streams.append(item.stream(share))
+            streams.append(item.under(fleet.pools[pool_name].model).stream(share))
     return streams
 
 
@@ -115,7 +115,7 @@ def predict_paths(
     return replace(
         solved,
         paths={
-            (name, path.pools): _metrics(item, number, path, solved)
+            (name, path.pools): _metrics(item.under(fleet.model_on(path)), number, path, solved)
             for name, item in classes.items()
             for number, path in enumerate(fleet.routing.get(name, ()))
             if path.pools[0] in cases
@@ -143,7 +143,7 @@ def _legs(name: str, classes: Mapping[str, RequestClass], fleet: Fleet) -> Legs:
     for cls, item in classes.items():
         for number, path in enumerate(fleet.routing.get(cls, ())):
             if name in path.pools[1:]:
-                stream = replace(item.stream(path.share), name=_leg_name(cls, number))
+                stream = replace(item.under(fleet.model_on(path)).stream(path.share), name=_leg_name(cls, number))
                 until: Until = "output" if len(path.pools) == 2 else "thinking"
                 last_of_three = len(path.pools) == 3 and name == path.pools[-1]
                 leg = answer_leg(stream) if last_of_three else decode_leg(stream, until)

@@ -20,8 +20,9 @@ from qmodel.evaluation.loaded_batches import LoadedBatch
 from qmodel.evaluation.loaded_pools import LoadedPool, LoadedRow, loaded_parts
 from qmodel.evaluation.measured_pools import LoadedMeasured, MeasuredCase
 from qmodel.evaluation.path_predictions import PoolCase
+from qmodel.files import join_key
 from qmodel.problem import GpuOption, Instance
-from qmodel.types import Fleet, Replica
+from qmodel.types import Fleet, Replica, RequestClass, Slo
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -175,20 +176,33 @@ def _concerns(figure: _Figure, part: _Part, fleet: Fleet) -> bool:
 def _targets(instance: Instance) -> Iterator[_Figure]:
     """Each target of each class."""
     for name, item in instance.classes.items():
-        for place, slo in enumerate(item.slos):
-            changed = []
-            for factor in (1.0 / (1.0 + _STEP), 1.0 + _STEP):
-                slos = list(item.slos)
-                slos[place] = replace(slo, target_s=slo.target_s * factor)
-                changed.append(replace(instance, classes={**instance.classes, name: replace(item, slos=tuple(slos))}))
-            yield _Figure(
-                key=f"classes.{name}.slo.{slo.key}",
-                unit="s",
-                present=slo.target_s,
-                less=changed[0],
-                more=changed[1],
-                cls=name,
-            )
+        own = any(tier.slos is not None for tier in item.alternatives)
+        for model in item.models if own else (item.model,):
+            under = item.under(model)
+            place = join_key(f"classes.{name}.models", model) if own else f"classes.{name}"
+            for slo in under.slos:
+                changed = []
+                for factor in (1.0 / (1.0 + _STEP), 1.0 + _STEP):
+                    moved = replace(slo, target_s=slo.target_s * factor)
+                    slos = tuple(moved if other is slo else other for other in under.slos)
+                    changed.append(replace(instance, classes={**instance.classes, name: _asking(item, model, slos)}))
+                yield _Figure(
+                    key=f"{place}.slo.{slo.key}",
+                    unit="s",
+                    present=slo.target_s,
+                    less=changed[0],
+                    more=changed[1],
+                    cls=name,
+                )
+
+
+def _asking(item: RequestClass, model: str, slos: tuple[Slo, ...]) -> RequestClass:
+    """A class with other targets under one of its models; under all where its models do not differ in them."""
+    tiers = tuple(
+        replace(tier, slos=slos) if tier.slos is not None and tier.model == model else tier
+        for tier in item.alternatives
+    )
+    return replace(item, alternatives=tiers, slos=slos if model == item.model else item.slos)
 
 
 def _hardware(instance: Instance, fleet: Fleet) -> Iterator[_Figure]:

@@ -37,20 +37,33 @@ class QualityRow:
     """The share of a class that one of its models serves.
 
     Attributes:
-        quality: of the model for this class.
+        quality: of the model for this class; None where the class states none.
         share: of the requests of the class.
-        average: quality over all requests of the class.
+        least, most: shares that the class allows it.
+        average: quality over all requests of the class; None likewise.
         min_quality: least average asked for; None: any.
-        met: the average is no less.
+        met: the share is between its bounds and the average no less.
     """
 
     cls: str
     model: str
-    quality: float
+    quality: float | None
     share: float
-    average: float
+    least: float
+    most: float
+    average: float | None
     min_quality: float | None
     met: bool
+
+    @property
+    def short(self) -> str:
+        """What is not met, in words; empty where all is."""
+        if self.met:
+            return ""
+        if self.min_quality is not None and self.average is not None and self.average < self.min_quality:
+            return f"has an average quality of {self.average:.6g}, below {self.min_quality:g}"
+        asked = f"{self.least:.6g}" if self.least == self.most else f"from {self.least:.6g} to {self.most:.6g}"
+        return f"has {self.share:.6g} of its requests at {self.model}, its share is {asked}"
 
     def to_dict(self) -> dict[str, object]:
         """The row as output tables name it."""

@@ -1,4 +1,4 @@
-"""Classes that several models may serve: the share of each model, and the rows that hold their average quality."""
+"""Classes that several models may serve: the share of each model, and the rows that hold shares and average quality."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from qmodel.optimize.programs import Program, ProgramBuilder
 from qmodel.types import FloatArray, RequestClass
 
-__all__ = ["add_model_shares", "each_once", "model_shares", "quality_limits"]
+__all__ = ["add_model_shares", "each_once", "model_shares", "share_limits"]
 
 _LEAST_SHARE = 1e-6  # of a class: less is rounding
 
@@ -40,21 +40,30 @@ def add_model_shares(builder: ProgramBuilder, classes: Sequence[RequestClass]) -
     return dict(builder.model_shares)
 
 
-def quality_limits(
+def share_limits(
     classes: Sequence[RequestClass], shares: Mapping[tuple[str, str], int]
 ) -> list[tuple[str, dict[int, float], float]]:
-    """Name, coefficients and most of a row per class with a least average quality Q: sum_m (Q - q_m) x_km <= 0.
+    """Name, coefficients and most of each row on the shares of the models of a class.
 
-    Shares that sum to more than 1 may be scaled down: the row still holds. Quality counts in parts of the best model's,
-    so that its scale does not matter to a solver.
+    With X = sum_m x_km, a least average quality Q is sum_m (Q - q_m) x_km <= 0, and a share between l_m and h_m is
+    l_m X <= x_km <= h_m X: shares that sum to more than 1 may be scaled down, and every row still holds. Quality counts
+    in parts of the best model's, so that its scale does not matter to a solver.
     """
     rows: list[tuple[str, dict[int, float], float]] = []
     for item in classes:
-        qualities = {model: quality for model, quality in item.alternatives if (item.name, model) in shares}
-        if qualities and item.min_quality is not None:
-            best = max(qualities.values())
-            missing = {m: (item.min_quality - quality) / best for m, quality in qualities.items()}
-            rows.append((f"quality {item.name}", {shares[item.name, m]: part for m, part in missing.items()}, 0.0))
+        tiers = [tier for tier in item.alternatives if (item.name, tier.model) in shares]
+        places = [shares[item.name, tier.model] for tier in tiers]
+        if tiers and item.min_quality is not None:
+            scores = [tier.quality or 0.0 for tier in tiers]
+            missing = ((item.min_quality - score) / max(scores) for score in scores)
+            rows.append((f"quality {item.name}", dict(zip(places, missing, strict=True)), 0.0))
+        for tier, place in zip(tiers, places, strict=True):
+            if tier.least > 0.0:
+                least = {**dict.fromkeys(places, tier.least), place: tier.least - 1.0}
+                rows.append((f"least {item.name} by {tier.model}", least, 0.0))
+            if tier.most < 1.0:
+                most = {**dict.fromkeys(places, -tier.most), place: 1.0 - tier.most}
+                rows.append((f"most {item.name} by {tier.model}", most, 0.0))
     return rows
 
 

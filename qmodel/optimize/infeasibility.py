@@ -58,7 +58,8 @@ def diagnose(
             if _measured_for(sets[name], item) or stages.serves(item.name):
                 continue
             reached = late_batch if item.batch is not None else _unreachable
-            able = [one for other in item.models for one in candidates.of(other)]
+            alike = all(tier.lengths is None and tier.slos is None for tier in item.alternatives)
+            able = [one for other in (item.models if alike else (model,)) for one in candidates.of(other)]
             found = reached(able, item) if able else _not_measured(measured, item)
             if found is not None:
                 return found

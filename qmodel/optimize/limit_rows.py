@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from math import ceil
 
 from qmodel.candidates import PoolKind
-from qmodel.optimize.alternatives import add_model_shares, quality_limits
+from qmodel.optimize.alternatives import add_model_shares, share_limits
 from qmodel.optimize.programs import ProgramBuilder
 from qmodel.types import Cap, Limits, RequestClass
 
@@ -124,7 +124,7 @@ class Ledger:
         for rows in opened:
             for name, row in rows:
                 self.builder.row(name, row, "<=", 0.0)
-        for name, row, most in (*changes, *quality_limits(classes, by_model)):
+        for name, row, most in (*changes, *share_limits(classes, by_model)):
             self.builder.row(name, row, "<=", most)
         for (name, model), row in served.items():
             self.builder.row(f"served {name} by {model}", {**row, by_model[name, model]: -1.0}, ">=", 0.0)

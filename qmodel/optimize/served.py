@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from qmodel.candidates import ColumnSet
+from qmodel.optimize.alternatives import each_once
 from qmodel.optimize.formulation import bound_program, master_program
 from qmodel.optimize.programs import Program
 from qmodel.optimize.solvers import Solved, SolverOptions, solve_integer
@@ -60,7 +61,7 @@ def most_served(
         options: solver and time limit.
     """
     deadline = time.monotonic() + options.time_limit_s
-    everyone = [item for group in classes.values() for item in group]
+    everyone = each_once(item for group in classes.values() for item in group)
     columns = [column for found in sets.values() for column in found.columns]
     blends = [blend for found in sets.values() for blend in found.blends()]
     open_pools = [item for found in sets.values() for item in found.open_pools]

@@ -123,7 +123,7 @@ def _pool(
     return PlannedPool(
         candidate=first.candidate,
         replicas=sum(column.replicas * count for column, count in members),
-        classes=tuple(instance.classes[name] for name in raw),
+        classes=tuple(instance.classes[name].under(first.candidate.model) for name in raw),
         shares=tuple(share / carried[name, first.candidate.model] for name, share in raw.items()),
     )
 

@@ -128,8 +128,13 @@ def _told(best: Plan, search: _Levels, name: str, closest: float, *, out_of_time
 def with_target(instance: Instance, name: str, target: Slo) -> Instance:
     """The same problem with one target of a class set to another level, or added."""
     item = instance.classes[name]
-    others = tuple(slo for slo in item.slos if slo.key != target.key)
-    return replace(instance, classes={**instance.classes, name: replace(item, slos=(*others, target))})
+
+    def moved(slos: tuple[Slo, ...]) -> tuple[Slo, ...]:
+        return (*(slo for slo in slos if slo.key != target.key), target)
+
+    tiers = tuple(tier if tier.slos is None else replace(tier, slos=moved(tier.slos)) for tier in item.alternatives)
+    asked = replace(item, slos=moved(item.slos), alternatives=tiers)
+    return replace(instance, classes={**instance.classes, name: asked})
 
 
 def reached(plan: Plan, name: str, target: Slo) -> float:

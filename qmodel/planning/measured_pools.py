@@ -33,7 +33,7 @@ def measured_pools_of(instance: Instance, chosen: Sequence[OpenChoice]) -> list[
             PlannedMeasured(
                 candidate=item.pool.candidate,
                 replicas=min(item.replicas, least),
-                classes=tuple(instance.classes[name] for name in item.shares),
+                classes=tuple(instance.classes[name].under(item.pool.candidate.model) for name in item.shares),
                 shares=tuple(item.shares.values()),
             )
         )

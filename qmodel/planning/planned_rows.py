@@ -108,7 +108,7 @@ def row_of(
             PlannedStage(
                 candidate=candidate,
                 replicas=sum(column.replicas * count for column, count in members),
-                classes=tuple(instance.classes[name] for name in served),
+                classes=tuple(instance.classes[name].under(candidate.model) for name in served),
                 shares=tuple(served.values()),
             )
         )
@@ -248,7 +248,7 @@ def _score(instance: Instance, row: PlannedRow) -> _Score:
     score = _Score(worst=1.0 + TOLERANCE)
     for name, paths in fleet.routing.items():
         for path in paths:
-            for slo in classes[name].slos:
+            for slo in classes[name].under(fleet.model_on(path)).slos:
                 value = value_of(found.paths[name, path.pools], slo, confidence)
                 if value is not None and value / slo.target_s > score.worst:
                     moving = (int(pool) for pool in path.pools if slo.metric in MOVED_BY[fleet.pools[pool].role])

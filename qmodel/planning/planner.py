@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -28,7 +29,7 @@ from qmodel.planning.plans import Plan, Status, Termination, Why
 from qmodel.planning.progress import Cancel, OnProgress, Progress
 from qmodel.planning.rationale import reasons
 from qmodel.planning.record import plan_inputs, versions
-from qmodel.planning.served_models import able_groups, left_out_notes, quality_out_of_reach
+from qmodel.planning.served_models import able_groups, left_out_notes, out_of_reach, share_of_none
 from qmodel.planning.verification import verify
 from qmodel.problem import Instance
 from qmodel.types import Limits, RequestClass, SloRow, replicas_by_kind
@@ -132,13 +133,16 @@ def _plan(
         sets[group] = _columns(instance, candidates, members, stages)
     if any(len(item.models) > 1 for item in instance.classes.values()):
         able = able_groups(sets, classes)
+        short = share_of_none(classes, able, partial(_alone, instance, candidates, sets, options, stages))
+        if short is not None:
+            return without_fleet(instance, "infeasible", "proven", short, started)
         sets = {
             group: sets[group] if members == classes[group] else _columns(instance, candidates, members, stages)
             for group, members in able.items()
         }
         instance = replace(instance, assumptions=(*instance.assumptions, *left_out_notes(classes, able)))
         classes = able
-        short = quality_out_of_reach(able)
+        short = out_of_reach(able)
         if short is not None:
             return without_fleet(instance, "infeasible", "proven", short, started)
     search = _Search(
@@ -181,6 +185,20 @@ def _columns(
         keep_all=instance.limits.change is not None,
         elsewhere_usd=stages.least_usd,
     )
+
+
+def _alone(
+    instance: Instance,
+    candidates: CandidateSet,
+    sets: Mapping[str, ColumnSet],
+    options: SolverOptions,
+    stages: StageColumns,
+    group: str,
+    item: RequestClass,
+) -> Diagnosis:
+    """Why no pool of a class's model serves it, as if it had no other."""
+    alone = replace(item, alternatives=(), min_quality=None)
+    return diagnose(candidates, {group: sets[group]}, {group: (alone,)}, instance.limits, options, stages)
 
 
 def _in_order(groups: Mapping[str, tuple[RequestClass, ...]]) -> dict[str, tuple[RequestClass, ...]]:

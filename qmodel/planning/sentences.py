@@ -34,8 +34,9 @@ def _lines(plan: Plan) -> Iterator[str]:
         yield f"  {item.cls}: {item.served_rps:.4g} of {item.rate_rps:.4g} requests/s are served"
     for part in plan.quality:
         if part.share > 0.0:
-            served = f"{part.share:.1%} by {part.model} (quality {part.quality:g})"
-            yield f"  {part.cls}: {served}, average {part.average:.4g}"
+            scored = part.quality is not None and part.average is not None
+            score = f" (quality {part.quality:g}), average {part.average:.4g}" if scored else ""
+            yield f"  {part.cls}: {part.share:.1%} by {part.model}{score}"
     moved = f", {plan.change_usd_per_hour:.2f} of it for the change" if plan.change_usd_per_hour else ""
     yield f"  cost {plan.cost_usd_per_hour:.2f} USD/h{moved}"
     for change in plan.changes:

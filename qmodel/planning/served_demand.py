@@ -106,7 +106,7 @@ def _part(instance: Instance, shares: Mapping[str, float]) -> Instance:
         for name, item in instance.classes.items()
         if shares[name] > 0.0
     }
-    models = {item.model for item in classes.values()}
+    models = {model for item in classes.values() for model in item.models}
     return replace(
         instance,
         classes=classes,

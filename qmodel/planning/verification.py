@@ -155,13 +155,13 @@ def _cover(plan: Plan, classes: Mapping[str, RequestClass]) -> Check:
 
 
 def _quality(classes: Mapping[str, RequestClass], result: Evaluation) -> Check:
-    """The average over the requests of each class is what it asks for at least."""
+    """Models get shares between their bounds, and the average over the requests of each class is high enough."""
     for row in result.quality:
         if not row.met:
-            detail = f"class '{row.cls}' has an average of {row.average:.6g}, min_quality is {row.min_quality:g}"
-            return Check(name="quality", ok=False, detail=detail)
+            return Check(name="quality", ok=False, detail=f"class '{row.cls}' {row.short}")
     asked = sum(item.min_quality is not None for item in classes.values())
-    return Check(name="quality", ok=True, detail=f"{asked} classes ask for an average")
+    bound = sum(any(tier.least > 0.0 or tier.most < 1.0 for tier in item.alternatives) for item in classes.values())
+    return Check(name="quality", ok=True, detail=f"{asked} classes ask for an average, {bound} bound shares of models")
 
 
 def _isolation(plan: Plan, classes: Mapping[str, RequestClass]) -> Check:
@@ -272,7 +272,19 @@ def _purchase_facts(rows: Sequence[PurchaseRow]) -> list[tuple[object, ...]]:
 
 
 def _quality_facts(rows: Sequence[QualityRow]) -> list[tuple[object, ...]]:
-    return [(row.cls, row.model, row.quality, round(row.share, 9), round(row.average, 9), row.met) for row in rows]
+    return [
+        (
+            row.cls,
+            row.model,
+            row.quality,
+            row.least,
+            row.most,
+            round(row.share, 9),
+            round(row.average or 0.0, 9),
+            row.met,
+        )
+        for row in rows
+    ]
 
 
 def _slo_facts(rows: Sequence[SloRow]) -> list[tuple[object, ...]]:

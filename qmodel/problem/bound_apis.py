@@ -72,7 +72,8 @@ def _unmet(scenario: Scenario, model: str, spec: ApiModelSpec, place: str) -> li
         return problems
     api = Api(name="", model=model, usd_per_million_input=0.0, usd_per_million_output=0.0, latency=dict(spec.latency))
     for name, item in classes.items():
-        missing = [slo.key for slo in item.slos if model in item.served_by and api.value_s(slo) is None]
+        slos = item.slos_under(model) if model in item.served_by else ()
+        missing = [slo.key for slo in slos if api.value_s(slo) is None]
         if missing:
             what = f"says nothing of {', '.join(missing)}, a target of class '{name}'"
             hint = f"add {missing[0]}: <s>, or name the classes whose targets it meets under meets"
@@ -96,7 +97,8 @@ def _not_sent(scenario: Scenario, api: Api) -> list[str]:
     for name, item in scenario.classes.items():
         if api.model not in item.served_by or api.meets:
             continue
-        missed = [(slo, value) for slo in item.slos if (value := api.value_s(slo)) is not None and value > slo.target_s]
+        slos = item.slos_under(api.model)
+        missed = [(slo, value) for slo in slos if (value := api.value_s(slo)) is not None and value > slo.target_s]
         if missed:
             slo, value = missed[0]
             told = f"{slo.key} is stated as {value:g} s there, its target is {slo.target_s:g} s"

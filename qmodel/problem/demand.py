@@ -10,14 +10,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qmodel.errors import Problem, ScenarioError
+from qmodel.files import join_key
 from qmodel.problem.arrivals import arrival_process, arrivals_words, trace_burst, trace_words
 from qmodel.scenario.sections import LEAST_RPS, MOST_RPS
-from qmodel.types import Batch, Law, Lengths, Model, RequestClass, Slo
+from qmodel.types import Batch, Law, Lengths, Model, ModelTier, RequestClass, Slo
 from qmodel.workload import combine_reasoning, length_law, lengths_from_arrays
 
 if TYPE_CHECKING:
     from qmodel.scenario import Scenario
-    from qmodel.scenario.class_section import ClassSpec, TraceSpec
+    from qmodel.scenario.class_section import ClassSpec, ModelTierSpec, TraceSpec
     from qmodel.scenario.length_section import LengthSpec
 
 __all__ = ["bind_class"]
@@ -43,57 +44,116 @@ def bind_class(
     Raises:
         ScenarioError: a law or trace that cannot be used.
     """
-    bound, notes = _with_one_model(scenario, name, spec, models, factor)
-    if not spec.alternatives:
-        return bound, notes
-    bound = replace(bound, alternatives=spec.alternatives, min_quality=spec.min_quality)
-    if len(spec.alternatives) > 1:
-        told = f"class {name}: lengths of prompts and outputs are taken to be the same under {', '.join(bound.models)}"
-        notes = (*notes, told)
-    return bound, notes
-
-
-def _with_one_model(
-    scenario: Scenario, name: str, spec: ClassSpec, models: Mapping[str, Model | None], factor: float
-) -> tuple[RequestClass, tuple[str, ...]]:
     if spec.trace is not None:
         source = spec.trace
         scaled = source if factor == 1.0 else source.model_copy(update={"rate_scale": source.rate_scale * factor})
-        return _from_trace(scenario, name, spec, scaled)
+        bound, notes = _from_trace(scenario, name, spec, scaled)
+        laws = dict.fromkeys(spec.served_by, bound.lengths)
+    else:
+        laws, cut = _laws_under(scenario, name, spec, models)
+        bound, notes = _from_laws(name, spec, laws[spec.served_by[0]], factor)
+        notes = (*cut, *notes)
+    if not spec.tiers:
+        return bound, notes
+    own_laws = len({id(lengths) for lengths in laws.values()}) > 1
+    slos = {model: _slos(spec, model) for model in spec.tiers}
+    own_slos = len(set(slos.values())) > 1
+    bounds = spec.share_bounds
+    tiers = tuple(
+        ModelTier(
+            model=model,
+            quality=tier.quality,
+            least=bounds[model][0],
+            most=bounds[model][1],
+            lengths=laws[model] if own_laws else None,
+            slos=slos[model] if own_slos else None,
+        )
+        for model, tier in spec.tiers.items()
+    )
+    alike = [model for model in laws if laws[model] is laws[spec.served_by[0]]]
+    if len(tiers) > 1 and len(alike) > 1:
+        told = f"class {name}: lengths of prompts and outputs are taken to be the same under {', '.join(alike)}"
+        notes = (*notes, told)
+    return replace(bound, alternatives=tiers, min_quality=spec.min_quality), notes
+
+
+def _laws_under(
+    scenario: Scenario, name: str, spec: ClassSpec, models: Mapping[str, Model | None]
+) -> tuple[dict[str, Lengths], tuple[str, ...]]:
+    """Joint lengths under each model, one record for models without laws of their own; what is cut at a cap.
+
+    Prompts, and outputs that no model states for itself, are cut at the shortest context.
+    """
     key = f"classes.{name}"
     contexts = {name: record.max_context for name in spec.served_by if (record := models.get(name)) is not None}
     shortest = min(contexts, key=lambda name: contexts[name], default=None)
     context = None if shortest is None else contexts[shortest]
-    cap = min((most for most in (spec.max_tokens, context) if most is not None), default=None)
-    batch = None if spec.batch is None else Batch(**spec.batch.model_dump())
-    stated_rps = spec.rate if batch is None else batch.rate_rps
-    assert spec.prompt_tokens is not None and stated_rps is not None  # the schema asks for both
-    rate_rps = stated_rps * factor
+    assert spec.prompt_tokens is not None  # the schema asks for it
     prompt = _law(scenario, f"{key}.prompt_tokens", spec.prompt_tokens, context)
     if context is not None and prompt.values[0] >= context:
         what = f"every prompt is longer than the context of {shortest}, {context} tokens"
         raise ScenarioError([scenario.problem(f"{key}.prompt_tokens", what, "shorten it, or use another model")])
-    reasoning: Law | None = None
-    if spec.output_tokens is not None:
-        output = _law(scenario, f"{key}.output_tokens", spec.output_tokens, cap)
-    else:
-        assert spec.reasoning_tokens is not None and spec.answer_tokens is not None  # the schema asks for both
-        thinking = _law(scenario, f"{key}.reasoning_tokens", spec.reasoning_tokens, cap)
-        answer = _law(scenario, f"{key}.answer_tokens", spec.answer_tokens, cap)
-        try:
-            output, reasoning = combine_reasoning(thinking, answer, max_tokens=cap)
-        except ValueError as error:
-            raise ScenarioError([scenario.problem(f"{key}.max_tokens", str(error))]) from error
-    notes = [
-        f"class {name}: {law.capped_share:.1%} of {what} are cut at a cap"
-        for what, law in (("prompts", prompt), ("outputs", output))
-        if law.capped_share > _WORTH_A_NOTE
-    ]
+    notes = _cut_notes(f"class {name}", "prompts", prompt)
+    found: dict[str, Lengths] = {}
+    common: Lengths | None = None
+    for model in spec.served_by:
+        tier = spec.tiers.get(model)
+        if tier is not None and (tier.outputs or tier.max_tokens is not None):
+            place = join_key(f"{key}.models", model)
+            limits = (tier.max_tokens or spec.max_tokens, contexts.get(model))
+            own = bool(tier.outputs)
+            output, reasoning = _outputs(scenario, place if own else key, tier if own else spec, place, _least(limits))
+            found[model] = Lengths.independent(prompt, output, reasoning)
+            notes += _cut_notes(f"class {name} under {model}", "outputs", output)
+            continue
+        if common is None:
+            output, reasoning = _outputs(scenario, key, spec, key, _least((spec.max_tokens, context)))
+            common = Lengths.independent(prompt, output, reasoning)
+            notes += _cut_notes(f"class {name}", "outputs", output)
+        found[model] = common
+    return found, tuple(notes)
+
+
+def _least(limits: tuple[int | None, ...]) -> int | None:
+    return min((most for most in limits if most is not None), default=None)
+
+
+def _cut_notes(who: str, what: str, law: Law) -> list[str]:
+    return [f"{who}: {law.capped_share:.1%} of {what} are cut at a cap"] if law.capped_share > _WORTH_A_NOTE else []
+
+
+def _outputs(
+    scenario: Scenario, key: str, stated: ClassSpec | ModelTierSpec, capped: str, cap: int | None
+) -> tuple[Law, Law | None]:
+    """Laws of all output tokens and of the thinking among them; ``capped`` is the section that states the cap."""
+    if stated.output_tokens is not None:
+        return _law(scenario, f"{key}.output_tokens", stated.output_tokens, cap), None
+    assert stated.reasoning_tokens is not None and stated.answer_tokens is not None  # the schema asks for both
+    thinking = _law(scenario, f"{key}.reasoning_tokens", stated.reasoning_tokens, cap)
+    answer = _law(scenario, f"{key}.answer_tokens", stated.answer_tokens, cap)
+    try:
+        return combine_reasoning(thinking, answer, max_tokens=cap)
+    except ValueError as error:
+        raise ScenarioError([scenario.problem(f"{capped}.max_tokens", str(error))]) from error
+
+
+def _slos(spec: ClassSpec, model: str) -> tuple[Slo, ...]:
+    """Targets under a model; the deadline of a batch is the first."""
+    slos = spec.slos_under(model)
+    if spec.batch is None:
+        return slos
+    return (Slo(metric="makespan", p=spec.batch.deadline_p, target_s=spec.batch.deadline_s), *slos)
+
+
+def _from_laws(name: str, spec: ClassSpec, lengths: Lengths, factor: float) -> tuple[RequestClass, tuple[str, ...]]:
+    batch = None if spec.batch is None else Batch(**spec.batch.model_dump())
+    stated_rps = spec.rate if batch is None else batch.rate_rps
+    assert stated_rps is not None  # the schema asks for it
+    rate_rps = stated_rps * factor
+    notes = []
     burst = None if spec.arrivals is None else arrival_process(spec.arrivals).burst(rate_rps)
     words = arrivals_words(spec.arrivals) if batch is None else "all at once"
-    slos = spec.slos
     if batch is not None:
-        slos = (Slo(metric="makespan", p=batch.deadline_p, target_s=batch.deadline_s), *slos)
         notes.append(_batch_note(name, batch))
     if burst is not None:
         notes.append(f"class {name}: arrivals are {words}")
@@ -101,8 +161,8 @@ def _with_one_model(
         name=name,
         model=spec.served_by[0],
         rate_rps=rate_rps,
-        lengths=Lengths.independent(prompt, output, reasoning),
-        slos=slos,
+        lengths=lengths,
+        slos=_slos(spec, spec.served_by[0]),
         priority=spec.priority,
         isolate=spec.isolate or batch is not None,
         arrivals_note=words,
@@ -176,7 +236,7 @@ def _from_trace(
         model=spec.served_by[0],
         rate_rps=rate_rps,
         lengths=lengths,
-        slos=spec.slos,
+        slos=_slos(spec, spec.served_by[0]),
         priority=spec.priority,
         isolate=spec.isolate,
         arrivals_note=words,

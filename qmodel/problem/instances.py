@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Literal
 
 from qmodel.types import (
@@ -157,20 +157,16 @@ class Instance:
 
     def classes_of(self, model: str) -> tuple[RequestClass, ...]:
         """Classes that ``model`` may serve, in the order of the scenario."""
-        return tuple(_asking_for(item, model) for item in self.classes.values() if item.served_by(model))
+        return tuple(item.under(model) for item in self.classes.values() if item.served_by(model))
 
     def sharing(self) -> dict[str, tuple[RequestClass, ...]]:
         """Classes that may share pools, by a name for the group: its model, or with the class where it is isolated.
 
-        A class that several models may serve is in the group of each of them, as one that asks for that model.
+        A class that several models may serve is in the group of each of them, as that model sees it.
         """
         groups: dict[str, tuple[RequestClass, ...]] = {}
         for item in self.classes.values():
             for model in item.models:
                 name = f"{model} for {item.name}" if item.isolate else model
-                groups[name] = (*groups.get(name, ()), _asking_for(item, model))
+                groups[name] = (*groups.get(name, ()), item.under(model))
         return groups
-
-
-def _asking_for(item: RequestClass, model: str) -> RequestClass:
-    return item if item.model == model else replace(item, model=model)

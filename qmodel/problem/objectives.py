@@ -39,12 +39,7 @@ def bind_objective(scenario: Scenario, limits: Limits) -> tuple[Objective, tuple
         what = f"served_rps counts requests per second, and class '{batches[0]}' is a batch"
         return Objective(), (scenario.problem("objective.maximize", what, "minimize cost_usd_per_hour"),)
     if key is None:
-        choosing = [name for name, item in scenario.classes.items() if len(item.served_by) > 1]
-        if not choosing:
-            return Objective(kind="served"), ()
-        told = f"not supported yet: several models for class '{choosing[0]}' where objective is {what}"
-        place = f"classes.{choosing[0]}.models"
-        return Objective(), (scenario.problem(place, told, "state one model, or minimize cost_usd_per_hour"),)
+        return Objective(kind="served"), ()
     assert stated.cls is not None  # the schema asks for it
     if stated.cls not in scenario.classes:
         near = get_close_matches(stated.cls, scenario.classes, n=1)
@@ -67,6 +62,10 @@ def unpredicted(scenario: Scenario, cls: str, at: str, key: str) -> Problem | No
     if scenario.classes[cls].batch is not None and slo_from_key(key, 1.0).metric not in ("ttft", "completion"):
         what = f"{key} of {cls} is not predicted: its requests come as a batch"
         return scenario.problem(at, what, "name ttft or completion")
+    for model, tier in scenario.classes[cls].tiers.items():
+        if key in (tier.slo or {}):
+            what = f"{key} of {cls} is not one level: {model} has its own"
+            return scenario.problem(at, what, f"state {key} for the class alone, or name another target")
     for index, profile in enumerate(scenario.profiles):
         if profile.max_rate_rps is not None and cls in profile.max_rate_rps:
             what = f"{key} of {cls} is not predicted: profiles[{index}] states max_rate_rps, which has no seconds"

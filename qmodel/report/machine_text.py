@@ -81,7 +81,7 @@ TABLE_COLUMNS: Mapping[str, tuple[str, ...]] = {
         "overload",
     ),
     "purchases": ("gpu", "provider", "region", "term", "gpus", "usd_per_gpu_hour", "cost_usd_per_hour"),
-    "quality": ("class", "model", "quality", "share", "average", "min_quality", "met"),
+    "quality": ("class", "model", "quality", "share", "least", "most", "average", "min_quality", "met"),
     "prices": ("limit", "usd_per_hour_per_unit"),
     "curve": ("factor", "rate_rps", "utilisation", "worst_slo", "worst_ratio", "met"),
 }

@@ -92,7 +92,7 @@ def evaluation_page(evaluation: Evaluation, *, title: str = "Evaluation of a fle
     elif missed:
         verdict = f"misses {missed} of {len(evaluation.slo)} targets"
     elif short := next((row for row in evaluation.quality if not row.met), None):
-        verdict = f"class {short.cls} has an average quality of {short.average:.6g}, below {short.min_quality:g}"
+        verdict = f"class {short.cls} {short.short}"
     elif not evaluation.feasible:
         verdict = "meets every target as predicted, but not at the confidence asked for"
     else:

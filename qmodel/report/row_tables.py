@@ -251,20 +251,27 @@ def quality_table(quality: Sequence[QualityRow]) -> TextTable | None:
     """The share of each model in the classes that several may serve, and their averages; None where there are none."""
     if not quality:
         return None
+    bound = any(row.least > 0.0 or row.most < 1.0 for row in quality)
+    scored = any(row.quality is not None for row in quality)
+    names = (*(("quality",) * scored), "share %", *(("allowed %",) * bound), *(("average", "at least") * scored))
     columns = [Column(header="class"), Column(header="model")]
-    columns += [Column(header=name, numeric=True) for name in ("quality", "share %", "average", "at least")]
-    rows = tuple(
-        (
-            row.cls,
-            row.model,
-            f"{row.quality:g}",
-            percent_text(row.share),
-            f"{row.average:.{MOST_DIGITS}g}",
-            NONE_TEXT if row.min_quality is None else f"{row.min_quality:g}",
-        )
-        for row in quality
-    )
-    return TextTable(title="Quality", columns=tuple(columns), rows=rows)
+    columns += [Column(header=name, numeric=True) for name in names]
+    rows = []
+    for row in quality:
+        cells = [row.cls, row.model]
+        cells += [NONE_TEXT if row.quality is None else f"{row.quality:g}"] * scored
+        cells.append(percent_text(row.share))
+        cells += [_allowed(row)] * bound
+        if scored:
+            cells.append(NONE_TEXT if row.average is None else f"{row.average:.{MOST_DIGITS}g}")
+            cells.append(NONE_TEXT if row.min_quality is None else f"{row.min_quality:g}")
+        rows.append(tuple(cells))
+    return TextTable(title="Quality" if scored else "Models", columns=tuple(columns), rows=tuple(rows))
+
+
+def _allowed(row: QualityRow) -> str:
+    least, most = percent_text(row.least), percent_text(row.most)
+    return least if least == most else f"{least} to {most}"
 
 
 def price_table(prices: Sequence[PriceRow]) -> TextTable:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
@@ -13,9 +13,10 @@ from qmodel.scenario.arrival_section import Arrivals
 from qmodel.scenario.batch_section import BatchSpec
 from qmodel.scenario.length_section import LengthSpec
 from qmodel.scenario.sections import Complaint, Name, Positive, Rate, Section, Text, Tokens, refusal
-from qmodel.types import METRICS, Metric, Slo
+from qmodel.scenario.share_section import Share, bounds_of, share_complaints
+from qmodel.types import METRICS, Metric, Slo, best_average, settled_bounds
 
-__all__ = ["AlternativeSpec", "ClassSpec", "TraceSpec", "known_target", "slo_from_key"]
+__all__ = ["ClassSpec", "ModelTierSpec", "TraceSpec", "known_target", "slo_from_key"]
 
 _SLO_KEY = re.compile(r"(?P<metric>[a-z_]+)_(?P<stat>mean|p\d{1,2}(?:\.\d)?)_s")
 _BEYOND = re.compile(r"(?P<metric>[a-z_]+)_p\d+(?:\.\d+)?_s")  # percentiles that are not offered
@@ -104,12 +105,44 @@ class TraceSpec(Section):
     )
 
 
-class AlternativeSpec(Section):
-    """One of the models that may serve a class."""
+Targets = Annotated[dict[Annotated[str, AfterValidator(known_target)], Positive], Field(min_length=1)]
 
-    quality: Positive = Field(
-        description="Score of its answers to this class, on a scale of your own whose averages mean something."
+
+class ModelTierSpec(Section):
+    """One of the models that may serve a class, and what differs from the class under it."""
+
+    quality: Positive | None = Field(
+        default=None,
+        description="Score of its answers to this class, on a scale of your own whose averages mean something.",
     )
+    share: Share | None = Field(
+        default=None,
+        description="Its share of the requests of the class: a number, or {min: 0.1, max: 0.5}; any if left out.",
+    )
+    output_tokens: LengthSpec | None = Field(
+        default=None, description="Law of the output length under this model; that of the class if left out."
+    )
+    reasoning_tokens: LengthSpec | None = Field(
+        default=None, description="Law of the thinking tokens under this model; needs answer_tokens."
+    )
+    answer_tokens: LengthSpec | None = Field(
+        default=None, description="Law of the visible answer under this model, independent of the thinking."
+    )
+    max_tokens: Tokens | None = Field(
+        default=None, description="Most output tokens of a request under this model; that of the class if left out."
+    )
+    slo: Targets | None = Field(
+        default=None, description="Targets under this model, over those of the class: the same key replaces."
+    )
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """Output laws that are stated."""
+        return tuple(name for name in _OUTPUTS if getattr(self, name) is not None)
+
+    def complaints(self) -> Iterator[Complaint]:
+        if self.outputs:
+            yield from _output_complaints(self.outputs)
 
 
 class ClassSpec(Section):
@@ -118,8 +151,9 @@ class ClassSpec(Section):
     model: Text | None = Field(
         default=None, description="Short id of the catalog, Hugging Face id, or path of a config.json; excludes models."
     )
-    models: Annotated[dict[Text, AlternativeSpec], Field(min_length=1)] | None = Field(
-        default=None, description="Models that may serve the class, in shares that the plan decides; excludes model."
+    models: Annotated[dict[Text, ModelTierSpec], Field(min_length=1)] | None = Field(
+        default=None,
+        description="Models that may serve the class, in shares stated or left to the plan; excludes model.",
     )
     min_quality: Positive | None = Field(
         default=None, description="Least average quality over the requests of the class; needs models."
@@ -148,7 +182,7 @@ class ClassSpec(Section):
     max_tokens: Tokens | None = Field(
         default=None, description="Most output tokens of a request, thinking included; longer ones stop there."
     )
-    slo: Annotated[dict[Annotated[str, AfterValidator(known_target)], Positive], Field(min_length=1)] | None = Field(
+    slo: Targets | None = Field(
         default=None,
         description="Targets in seconds: <metric>_<mean|pNN>_s with metric ttft, answer_start, tpot or completion.",
     )
@@ -168,15 +202,32 @@ class ClassSpec(Section):
         return tuple(slo_from_key(key, target_s) for key, target_s in (self.slo or {}).items())
 
     @property
-    def alternatives(self) -> tuple[tuple[str, float], ...]:
-        """Models that may serve the class with their quality, the best first; empty where ``model`` is stated."""
-        able = [(name, item.quality) for name, item in (self.models or {}).items() if item.quality >= (self.floor or 0)]
-        return tuple(sorted(able, key=lambda item: (-item[1], item[0])))
+    def tiers(self) -> dict[str, ModelTierSpec]:
+        """Models that may serve the class, the best first; empty where ``model`` is stated."""
+        able = {
+            name: item
+            for name, item in (self.models or {}).items()
+            if (item.quality is None or item.quality >= (self.floor or 0.0)) and bounds_of(item.share)[1] > 0.0
+        }
+        return dict(sorted(able.items(), key=lambda item: (-(item[1].quality or 0.0), item[0])))
+
+    @property
+    def share_bounds(self) -> dict[str, tuple[float, float]]:
+        """Least and most share of each of :attr:`tiers`, as tight as their sum of 1 makes them."""
+        found = settled_bounds([bounds_of(item.share) for item in self.tiers.values()])
+        assert found is not None  # or the file was refused
+        return dict(zip(self.tiers, found, strict=True))
+
+    def slos_under(self, model: str) -> tuple[Slo, ...]:
+        """The targets of the requests that a model serves."""
+        own = (self.models or {}).get(model)
+        stated = {**(self.slo or {}), **((own.slo if own is not None else None) or {})}
+        return tuple(slo_from_key(key, target_s) for key, target_s in stated.items())
 
     @property
     def served_by(self) -> tuple[str, ...]:
         """Models that may serve the class."""
-        return (self.model,) if self.model is not None else tuple(name for name, _ in self.alternatives)
+        return (self.model,) if self.model is not None else tuple(self.tiers)
 
     def complaints(self) -> Iterator[Complaint]:
         yield from self._model_complaints()
@@ -190,6 +241,7 @@ class ClassSpec(Section):
                 about=tuple(sources),
             )
         yield from self._target_complaints()
+        own = [name for name, item in (self.models or {}).items() if item.outputs or item.max_tokens is not None]
         laws = [name for name in ("prompt_tokens", *_OUTPUTS) if getattr(self, name) is not None]
         if self.trace is not None:
             if laws:
@@ -198,14 +250,19 @@ class ClassSpec(Section):
                     hint=_remove(laws),
                     about=("trace", *laws),
                 )
+            for name in own:
+                what = "states lengths of its own, but trace gives the lengths"
+                yield Complaint(what, key=("models", name), hint="leave them out, or state laws instead of the trace")
             return
         if self.prompt_tokens is None:
             yield Complaint("'prompt_tokens' is missing", hint="write prompt_tokens: {mean: 1200, cv: 1.1}")
-        yield from self._output_complaints([name for name in laws if name != "prompt_tokens"])
+        outputs = [name for name in laws if name != "prompt_tokens"]
+        if outputs or not all(item.outputs for item in (self.models or {"": ModelTierSpec()}).values()):
+            yield from _output_complaints(outputs)
 
     def _target_complaints(self) -> Iterator[Complaint]:
         if self.batch is None:
-            if self.slo is None:
+            if self.slo is None and not all(item.slo for item in (self.models or {"": ModelTierSpec()}).values()):
                 yield Complaint("'slo' is missing", hint="add slo: {ttft_p95_s: 0.5}")
             return
         for slo in self.slos:
@@ -226,25 +283,59 @@ class ClassSpec(Section):
         if self.model is not None:
             what = "states model and models, which exclude each other"
             yield Complaint(what, hint=_remove(["model"]), about=("model", "models"))
-        best, quality = max(self.models.items(), key=lambda item: item[1].quality)
-        for name in ("floor", "min_quality"):
-            asked = getattr(self, name)
-            if asked is not None and asked > quality.quality:
-                what = f"{asked:g} is more than any model has"
-                hint = f"at most {quality.quality:g}, the quality of {best}"
-                yield Complaint(what, key=(name,), hint=hint)
+        yield from self._share_complaints(self.models)
+        scores = {name: item.quality for name, item in self.models.items() if item.quality is not None}
+        asked = [name for name in ("min_quality", "floor") if getattr(self, name) is not None]
+        unscored = [name for name in self.models if name not in scores]
+        if unscored and (scores or asked):
+            reason = f"{asked[0]} asks for it" if asked else "other models of the class have one"
+            yield Complaint(
+                f"'quality' is missing: {reason}", key=("models", unscored[0]), hint="write quality: <score>"
+            )
+            return
+        for name in asked:
+            best = max(scores, key=lambda model: scores[model])
+            if getattr(self, name) > scores[best]:
+                what = f"{getattr(self, name):g} is more than any model has"
+                yield Complaint(what, key=(name,), hint=f"at most {scores[best]:g}, the quality of {best}")
+                return
+        yield from self._average_complaints()
 
-    def _output_complaints(self, outputs: list[str]) -> Iterator[Complaint]:
-        thinking = [name for name in outputs if name != "output_tokens"]
-        if not outputs:
-            hint = "write output_tokens: {mean: 300, cv: 0.9}, or reasoning_tokens and answer_tokens"
-            yield Complaint("'output_tokens' is missing", hint=hint)
-        elif thinking and len(thinking) < len(outputs):
-            what = f"states output_tokens and {' and '.join(thinking)}, which exclude each other"
-            yield Complaint(what, hint=_remove(["output_tokens"]), about=tuple(outputs))
-        elif len(thinking) == 1:
-            other = "answer_tokens" if thinking == ["reasoning_tokens"] else "reasoning_tokens"
-            yield Complaint(f"states {thinking[0]} without {other}", hint="give both, or output_tokens alone")
+    def _share_complaints(self, models: Mapping[str, ModelTierSpec]) -> Iterator[Complaint]:
+        yield from share_complaints({name: item.share for name, item in models.items()})
+        for name, item in models.items():
+            least = bounds_of(item.share)[0]
+            if self.floor is not None and item.quality is not None and item.quality < self.floor and least > 0.0:
+                what = f"is to get {least:g} of the requests at least, but floor {self.floor:g} leaves it out"
+                yield Complaint(what, key=("models", name, "share"), hint=f"lower floor to {item.quality:g}")
+                return
+        most = sum(bounds_of(item.share)[1] for item in self.tiers.values())
+        if self.floor is not None and self.tiers and most < 1.0:
+            what = f"{self.floor:g} leaves models that may get {most:.6g} of the requests at most, less than all"
+            yield Complaint(what, key=("floor",), hint="lower it, or raise a share or a max")
+
+    def _average_complaints(self) -> Iterator[Complaint]:
+        """The best average that shares allow is below the one asked for."""
+        if self.min_quality is None:
+            return
+        bounds = [bounds_of(item.share) for item in self.tiers.values()]
+        reached = best_average([item.quality or 0.0 for item in self.tiers.values()], bounds)
+        if reached is not None and reached < self.min_quality * (1.0 - 1e-9):
+            what = f"{self.min_quality:g} is more than the shares of the models allow"
+            yield Complaint(what, key=("min_quality",), hint=f"at most {reached:.6g}, or give better models more")
+
+
+def _output_complaints(outputs: Sequence[str]) -> Iterator[Complaint]:
+    thinking = [name for name in outputs if name != "output_tokens"]
+    if not outputs:
+        hint = "write output_tokens: {mean: 300, cv: 0.9}, or reasoning_tokens and answer_tokens"
+        yield Complaint("'output_tokens' is missing", hint=hint)
+    elif thinking and len(thinking) < len(outputs):
+        what = f"states output_tokens and {' and '.join(thinking)}, which exclude each other"
+        yield Complaint(what, hint=_remove(["output_tokens"]), about=tuple(outputs))
+    elif len(thinking) == 1:
+        other = "answer_tokens" if thinking == ["reasoning_tokens"] else "reasoning_tokens"
+        yield Complaint(f"states {thinking[0]} without {other}", hint="give both, or output_tokens alone")
 
 
 _BATCH_METRICS = ("ttft", "completion")
@@ -252,6 +343,6 @@ _OUTPUTS = ("output_tokens", "reasoning_tokens", "answer_tokens")
 Classes = Annotated[dict[Name, ClassSpec], Field(min_length=1)]
 
 
-def _remove(names: list[str]) -> str:
+def _remove(names: Sequence[str]) -> str:
     written = ", ".join(f"'{name}: ~'" for name in names)
     return f"leave one side out; in a variant or override {written} removes what the file states"

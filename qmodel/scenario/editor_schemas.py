@@ -34,7 +34,8 @@ def scenario_json_schema() -> dict[str, Any]:
     schema["anyOf"] = [{"required": required}, {"required": ["extends"]}]
     for name in ("classes", "variants", "comparisons"):
         schema["properties"][name]["propertyNames"] = _NAMES
-    parts["ClassSpec"]["properties"]["slo"]["propertyNames"] = _TARGETS
+    for name in ("ClassSpec", "ModelTierSpec"):
+        parts[name]["properties"]["slo"]["propertyNames"] = _TARGETS
     gpus = parts["FleetSpec"]["properties"]["gpus"]
     gpus["propertyNames"] = _NAMES
     gpus["additionalProperties"] = {"anyOf": [gpus["additionalProperties"], {"type": "null"}]}

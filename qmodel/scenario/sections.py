@@ -26,6 +26,7 @@ __all__ = [
     "MOST_RPS",
     "REFUSED",
     "BRANCHES",
+    "SHARE_BRANCHES",
     "Complaint",
     "Count",
     "Degree",
@@ -45,13 +46,14 @@ __all__ = [
 
 CROSS_CHECK: Final = "qmodel_cross_check"  # error type: keys that contradict each other, or a choice not made
 REFUSED: Final = "qmodel_refused"  # error type: one value is wrong, in words for the user
-BRANCHES: Final = ("\0auto", "\0list")  # names of union branches, which pydantic adds to an error's location
+SHARE_BRANCHES: Final = ("\0number", "\0bounds")
+BRANCHES: Final = ("\0auto", "\0list", *SHARE_BRANCHES)  # of unions: pydantic adds them to an error's location
 
 LEAST_RPS: Final = 1e-9  # of one class; less, or more than the most, is a mistake in the units
 MOST_RPS: Final = 1e6
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
-_AUTO, _LIST = BRANCHES
+_AUTO, _LIST = BRANCHES[:2]
 
 
 @dataclass(frozen=True, slots=True)

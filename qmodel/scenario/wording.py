@@ -29,7 +29,6 @@ _MISSING_HINTS = {
     "fleet": "add fleet: {gpus: {h100-sxm: {}}}",
     "gpus": "add gpus: {h100-sxm: {}}",
     "model": "add the model this is about",
-    "quality": "write quality: <score>",
     "slo": "add slo: {ttft_p95_s: 0.5}",
 }
 

@@ -157,7 +157,8 @@ def simulate_pools(
 
 def _batch_in(demand: Demand, pool: str) -> RequestClass | None:
     """The part of a batch that a pool serves; None where it serves streams."""
-    parts = [demand.classes[name].part(share) for name, share in demand.shares(pool).items()]
+    shares = demand.shares(pool)
+    parts = [item.part(shares[name]) for name, item in demand.on(pool).items()]
     return next((item for item in parts if item.batch is not None), None)
 
 
@@ -208,7 +209,8 @@ def _slo_rows(fleet: FleetRuns) -> list[SimulatedSloRow]:
     for known in fleet.predicted.slo:
         slo = next(
             item
-            for item in fleet.demand.classes[known.cls].slos
+            for model in fleet.demand.classes[known.cls].models
+            for item in fleet.demand.classes[known.cls].under(model).slos
             if item.metric == known.metric and item.stat == known.stat and item.target_s == known.target_s
         )
         found = _estimate(fleet, known.cls, known.path, known.metric, slo.p)

@@ -72,6 +72,15 @@ class Demand:
         }
         return {name: share for name, share in found.items() if share > 0.0}
 
+    def on(self, path: str) -> dict[str, RequestClass]:
+        """The classes that take a path, each as the model of its pools sees it."""
+        return {
+            name: self.classes[name].under(self.fleet.model_on(way))
+            for name in self.shares(path)
+            for way in self.fleet.routing[name]
+            if way.label == path
+        }
+
     def process(self, cls: str) -> ArrivalProcess:
         """How the requests of a class arrive."""
         return self.processes.get(cls, Poisson())
@@ -126,8 +135,8 @@ def measured_requests(demand: Demand, pool: str, predicted: Evaluation, requests
         return max(round(requests * rate_rps / whole_rps), 1)
     wanted = [
         (_FOR_A_MEAN if slo.p is None else _BEYOND_PERCENTILE / (1.0 - slo.p)) * rate_rps / rates[name]
-        for name in shares
-        for slo in demand.classes[name].slos
+        for name, item in demand.on(pool).items()
+        for slo in item.slos
     ]
     mean_s, _ = _stay_s(predicted, pool)
     return int(min(max(_LEAST_REQUESTS, *wanted, _RESIDENCES * mean_s * rate_rps), MOST_REQUESTS))
@@ -245,15 +254,15 @@ def table_of(
     demand: Demand, pool: str, rng: np.random.Generator, horizon_s: float, seed: Sequence[int]
 ) -> RequestTable:
     """The requests of a path, such as one pool, before ``horizon_s``."""
-    shares = demand.shares(pool)
+    shares, classes = demand.shares(pool), demand.on(pool)
     recorded = {name: demand.recorded[name] for name in shares if name in demand.recorded}
     shaped = [name for name in shares if name not in recorded and not isinstance(demand.process(name), Poisson)]
-    streams = [demand.classes[name].stream(share) for name, share in shares.items() if name not in {*recorded, *shaped}]
+    streams = [classes[name].stream(share) for name, share in shares.items() if name not in {*recorded, *shaped}]
     parts = [draw_requests(streams, rng=rng, horizon_s=horizon_s)] if streams else []
     for name in shaped:
         times = _times(demand, name, pool, seed, horizon_s)
         if times.size:
-            requests = draw_requests([demand.classes[name]], rng=rng, count=times.size)
+            requests = draw_requests([classes[name]], rng=rng, count=times.size)
             parts.append(replace(requests, arrival_s=times))
     for name, source in recorded.items():
         if demand.replay:
@@ -261,8 +270,8 @@ def table_of(
             mine = np.isin(which, [k for k, path in enumerate(demand.fleet.routing[name]) if path.label == pool])
             part = source.rows(np.flatnonzero(mine & (source.arrival_s < horizon_s)).astype(np.int64))
         else:
-            part = source.poisson(demand.classes[name].rate_rps * shares[name], rng=rng, horizon_s=horizon_s)
-        parts.append(_as_table(name, part, demand.classes[name].priority))
+            part = source.poisson(classes[name].rate_rps * shares[name], rng=rng, horizon_s=horizon_s)
+        parts.append(_as_table(name, part, classes[name].priority))
     return _merged(parts)
 
 

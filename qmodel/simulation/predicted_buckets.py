@@ -36,11 +36,8 @@ def predicted_pools(demand: Demand, cases: Mapping[str, PoolCase]) -> dict[str, 
     """
     found = {}
     for name, case in cases.items():
-        streams = [
-            demand.classes[cls].stream(share)
-            for cls, share in demand.shares(name).items()
-            if demand.classes[cls].batch is None
-        ]
+        classes, shares = demand.on(name), demand.shares(name)
+        streams = [item.stream(shares[cls]) for cls, item in classes.items() if item.batch is None]
         if streams:
             found[name] = pool(case.replica, streams, case.serving, case.router)
     return found

@@ -8,7 +8,7 @@ from qmodel.types.changes import Change, ChangeRow, PoolKey, Running, replicas_b
 from qmodel.types.clusters import Cluster, Host
 from qmodel.types.constants import BandLevel, CalibratedConstants, ConstantsOverride, EngineConstants, GpuSpec
 from qmodel.types.day_purchases import DayPurchase, bought_for_day, by_the_hour
-from qmodel.types.demand import METRICS, Metric, RequestClass, Slo, Stream
+from qmodel.types.demand import METRICS, Metric, ModelTier, RequestClass, Slo, Stream
 from qmodel.types.fleets import (
     ROLES_IN_A_ROW,
     Fleet,
@@ -44,6 +44,7 @@ from qmodel.types.offers import MIXED, Offer, Purchase, PurchaseRow, bought, in_
 from qmodel.types.periods import HOURS, Layer, Period, Periods, hours_text
 from qmodel.types.replica import Admission, Band, Preemption, Replica, Router, StepLaw
 from qmodel.types.spot import SpotTerms
+from qmodel.types.tier_shares import best_average, settled_bounds
 
 __all__ = [
     "replicas_by_kind",
@@ -121,8 +122,10 @@ __all__ = [
     "SpotTerms",
     "StepLaw",
     "Stream",
+    "ModelTier",
     "Topology",
     "WeightFamily",
+    "best_average",
     "bought",
     "bought_for_day",
     "by_the_hour",
@@ -130,4 +133,5 @@ __all__ = [
     "in_merit_order",
     "mix_laws",
     "mix_lengths",
+    "settled_bounds",
 ]

@@ -10,7 +10,7 @@ from qmodel.types.arrivals import Burst
 from qmodel.types.batches import Batch
 from qmodel.types.laws import Lengths
 
-__all__ = ["METRICS", "Metric", "RequestClass", "Slo", "Stream"]
+__all__ = ["METRICS", "Metric", "RequestClass", "Slo", "Stream", "ModelTier"]
 
 Metric = Literal["ttft", "answer_start", "tpot", "completion", "makespan"]
 METRICS: tuple[Metric, ...] = ("ttft", "answer_start", "tpot", "completion")  # of a request; a makespan is of a batch
@@ -62,12 +62,56 @@ class Stream:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ModelTier:
+    """One of the models that may serve a class, and what of the class is different under it.
+
+    Attributes:
+        quality: score of its answers; None: not stated, for any model of the class.
+        least, most: shares of the requests of the class that it gets at least and at most.
+        lengths: of the requests that it serves; None: those of the class under every model.
+        slos: their targets; None: those of the class under every model.
+    """
+
+    model: str
+    quality: float | None = None
+    least: float = 0.0
+    most: float = 1.0
+    lengths: Lengths | None = None
+    slos: tuple[Slo, ...] | None = None
+
+    def to_dict(self) -> dict[str, object]:
+        """Plain data without the model; the inverse of :meth:`from_dict`."""
+        return {
+            "quality": self.quality,
+            "least": self.least,
+            "most": self.most,
+            "lengths": None if self.lengths is None else self.lengths.to_dict(),
+            "slo": None if self.slos is None else [asdict(slo) for slo in self.slos],
+        }
+
+    @classmethod
+    def from_dict(cls, model: str, data: Mapping[str, object]) -> ModelTier:
+        """The inverse of :meth:`to_dict`."""
+        quality, lengths, slos = data["quality"], data["lengths"], data["slo"]
+        assert lengths is None or isinstance(lengths, Mapping)
+        assert slos is None or isinstance(slos, Sequence)
+        return cls(
+            model=model,
+            quality=None if quality is None else float(str(quality)),
+            least=float(str(data["least"])),
+            most=float(str(data["most"])),
+            lengths=None if lengths is None else Lengths.from_dict(dict(lengths)),
+            slos=None if slos is None else tuple(Slo(**slo) for slo in slos),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RequestClass:
     """One stream of requests with the model it asks for and the targets it must meet.
 
     Attributes:
-        model: that serves it; with alternatives the first of them.
-        alternatives: models that may serve it, each with the quality of its answers; empty: only ``model``.
+        model: that serves it; with alternatives the first of them, and lengths and targets are those under it.
+        alternatives: models that may serve it; empty: only ``model``.
         min_quality: least average quality over its requests; None: any.
         arrivals_note: how arrivals are modelled, e.g. ``Poisson`` or ``Poisson, optimistic``.
         burst: variability of arrivals beyond Poisson at this rate; None: Poisson.
@@ -85,17 +129,40 @@ class RequestClass:
     burst: Burst | None = None
     isolate: bool = False
     batch: Batch | None = None
-    alternatives: tuple[tuple[str, float], ...] = ()
+    alternatives: tuple[ModelTier, ...] = ()
     min_quality: float | None = None
 
     @property
     def models(self) -> tuple[str, ...]:
         """Models that may serve it."""
-        return tuple(name for name, _ in self.alternatives) or (self.model,)
+        return tuple(tier.model for tier in self.alternatives) or (self.model,)
 
     def served_by(self, model: str) -> bool:
         """Whether a model may serve it."""
         return model in self.models
+
+    def under(self, model: str) -> RequestClass:
+        """The class as pools of one of its models see it: with the lengths and targets that it has there.
+
+        Example:
+            >>> from qmodel.types import Law
+            >>> brief, long = (Lengths.independent(Law.constant(100), Law.constant(n)) for n in (50, 900))
+            >>> tiers = (ModelTier(model="fast", lengths=brief), ModelTier(model="full", lengths=long))
+            >>> item = RequestClass(
+            ...     name="chat", model="fast", rate_rps=1.0, lengths=brief, slos=(), alternatives=tiers
+            ... )
+            >>> item.under("full").lengths.output.mean
+            900.0
+        """
+        if model == self.model:
+            return self
+        tier = next((item for item in self.alternatives if item.model == model), ModelTier(model=model))
+        return replace(
+            self,
+            model=model,
+            lengths=self.lengths if tier.lengths is None else tier.lengths,
+            slos=self.slos if tier.slos is None else tier.slos,
+        )
 
     @property
     def quantity(self) -> float:
@@ -135,7 +202,8 @@ class RequestClass:
             "batch": None if self.batch is None else self.batch.to_dict(),
         }
         if self.alternatives:
-            data |= {"alternatives": dict(self.alternatives), "min_quality": self.min_quality}
+            tiers = {tier.model: tier.to_dict() for tier in self.alternatives}
+            data |= {"alternatives": tiers, "min_quality": self.min_quality}
         return data
 
     @classmethod
@@ -158,6 +226,6 @@ class RequestClass:
             burst=None if burst is None else Burst.from_dict(burst),
             isolate=bool(data.get("isolate", False)),
             batch=None if batch is None else Batch.from_dict(batch),
-            alternatives=tuple((str(name), float(quality)) for name, quality in alternatives.items()),
+            alternatives=tuple(ModelTier.from_dict(str(name), tier) for name, tier in alternatives.items()),
             min_quality=None if min_quality is None else float(str(min_quality)),
         )

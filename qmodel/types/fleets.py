@@ -147,6 +147,10 @@ class Fleet:
                 group = {name: min(joined) if number in joined else number for name, number in group.items()}
         return [tuple(name for name in group if group[name] == number) for number in sorted(set(group.values()))]
 
+    def model_on(self, path: Path) -> str:
+        """The model that serves a path: all pools of one path serve the same."""
+        return self.pools[path.pools[0]].model
+
     def to_dict(self) -> dict[str, object]:
         """Plain data; the inverse of :meth:`from_dict`."""
         return {

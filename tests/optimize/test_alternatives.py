@@ -10,14 +10,18 @@ import pytest
 from qmodel.candidates import Column
 from qmodel.optimize.alternatives import each_once, model_shares
 from qmodel.optimize.formulation import master_program
-from qmodel.types import Limits, RequestClass
+from qmodel.types import Limits, ModelTier, RequestClass
 from tests.optimize.pieces import candidate, column, request_class, stock_of
 from tests.optimize.test_limit_rows import terms
 
 
 def asking(min_quality: float | None) -> RequestClass:
     one = request_class("chat", model="good")
-    return replace(one, alternatives=(("good", 0.8), ("fair", 0.6)), min_quality=min_quality)
+    return replace(
+        one,
+        alternatives=(ModelTier(model="good", quality=0.8), ModelTier(model="fair", quality=0.6)),
+        min_quality=min_quality,
+    )
 
 
 def columns_of() -> list[Column]:
@@ -54,10 +58,32 @@ def test_shares_cover_the_class_and_pools_of_each_model_carry_its_share() -> Non
 def test_an_average_that_is_not_asked_for_has_no_row_and_one_model_has_no_shares() -> None:
     program = master_program(columns_of(), [asking(None)], Limits())
     assert program.row_names == ("cover_chat", "served_chat_by_good", "served_chat_by_fair")
-    alone = replace(asking(0.8), alternatives=(("good", 0.8),))
+    alone = replace(asking(0.8), alternatives=(ModelTier(model="good", quality=0.8),))
     program = master_program(columns_of()[:1], [alone], Limits())
     assert program.row_names == ("cover_chat",)
     assert program.model_shares == {}
+
+
+def test_shares_between_bounds_are_rows_that_hold_when_scaled() -> None:
+    tiers = (
+        ModelTier(model="good", least=0.2, most=0.2),
+        ModelTier(model="fair", least=0.5),
+        ModelTier(model="poor", most=0.3),
+    )
+    program = master_program(columns_of(), [replace(asking(None), alternatives=tiers)], Limits())
+    good, fair, poor = "share_chat_by_good", "share_chat_by_fair", "share_chat_by_poor"
+    assert program.row_names[:5] == (
+        "cover_chat",
+        "least_chat_by_good",
+        "most_chat_by_good",
+        "least_chat_by_fair",
+        "most_chat_by_poor",
+    )
+    assert terms(program, "least_chat_by_good") == pytest.approx({good: -0.8, fair: 0.2, poor: 0.2})
+    assert terms(program, "most_chat_by_good") == pytest.approx({good: 0.8, fair: -0.2, poor: -0.2})
+    assert terms(program, "least_chat_by_fair") == pytest.approx({good: 0.5, fair: -0.5, poor: 0.5})
+    assert terms(program, "most_chat_by_poor") == pytest.approx({good: -0.3, fair: -0.3, poor: 0.7})
+    assert program.rhs.tolist()[1:5] == [0.0] * 4
 
 
 def test_what_opens_a_pool_carries_the_share_of_its_model() -> None:

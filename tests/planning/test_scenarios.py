@@ -39,3 +39,11 @@ def test_trace_scenario_says_how_bursty_its_arrivals_are_or_that_poisson_is_opti
 def test_prices_chosen_by_rule_are_printed_as_assumptions() -> None:
     plan = qm.plan(ROOT / "scenarios" / "20-reasoning.yaml")
     assert any("USD per GPU-hour, median of" in text for text in plan.assumptions)
+
+
+def test_a_router_over_three_models_costs_a_fraction_of_the_thinking_model_alone():
+    file = ROOT / "scenarios" / "93-router.yaml"
+    base, bounded, alone = (
+        qm.plan(qm.load_scenario(file, apply=names)).cost_usd_per_hour for names in ([], ["bounded"], ["all-reasoning"])
+    )
+    assert bounded < base < alone / 3
