@@ -10,7 +10,7 @@ import numpy as np
 from qmodel.candidates.batch_frontiers import batch_least_counts, batch_ratios
 from qmodel.candidates.crossings import TIGHT, BoolArray, Bracket, Look, narrowed
 from qmodel.candidates.enumeration import Candidate
-from qmodel.candidates.resources import resource_shares, tpot_limit_s
+from qmodel.candidates.resources import least_served, resource_shares, tpot_limit_s
 from qmodel.candidates.stage_candidates import on_stages
 from qmodel.candidates.stage_frontiers import stage_between, stage_crossings, stage_loads, stage_ratios
 from qmodel.evaluation import slo_ratios
@@ -38,12 +38,16 @@ class Frontier:
 
 
 def unit_loads(candidates: Sequence[Candidate], classes: Sequence[RequestClass]) -> FloatArray:
-    """Utilisation of one replica by the whole demand of the classes, shape (J,); infinite where it can never serve."""
+    """Utilisation of one replica by the demand of the classes that must be served, shape (J,).
+
+    All of it is, but the share that may leave; infinite where a replica can never serve.
+    """
     if on_stages(candidates):
         return stage_loads(candidates, classes)
     streams = [item.stream() for item in classes]
     ones = np.ones(len(candidates))
-    return np.asarray(utilisation([item.replica for item in candidates], streams, ones.astype(int), ones), dtype=float)
+    found = utilisation([item.replica for item in candidates], streams, ones.astype(int), ones)
+    return np.asarray(found, dtype=float) * max(least_served(item) for item in classes)
 
 
 def optimistic_loads(candidates: Sequence[Candidate], classes: Sequence[RequestClass]) -> FloatArray:
@@ -108,6 +112,8 @@ def _screened(
     candidates: Sequence[Candidate], classes: Sequence[RequestClass], counts: IntArray, loads: FloatArray
 ) -> FloatArray:
     """The least that mean TPOT can be over what the targets allow it, shape (C,)."""
+    if any(item.patience is not None for item in classes):  # what leaves takes no time, so load says little
+        return np.zeros(len(candidates))
     worst = np.empty(len(candidates))
     for rows in _alike(candidates):
         worst[rows] = _least_tpot_ratios(_take(candidates, rows), classes, counts[rows], loads[rows])

@@ -13,7 +13,7 @@ from qmodel.problem import Confidence
 from qmodel.queueing import least_band
 from qmodel.types import FloatArray, Replica, RequestClass
 
-__all__ = ["resource_shares", "tpot_limit_s"]
+__all__ = ["least_served", "resource_shares", "tpot_limit_s"]
 
 _BATCHES = 200  # tried, 2 % apart or closer
 _BETWEEN = 0.999  # the least between two of them is no further below
@@ -47,7 +47,12 @@ def _share(candidate: Candidate, item: RequestClass) -> float:
     replica, lengths, step = candidate.replica, item.lengths, candidate.replica.step
     kv_s = step.gamma_s * (lengths.e_pn + lengths.output.moments[1] / 2.0)
     work_s = (lengths.output.mean - 1.0) * _token_s(replica, tpot_limit_s(item, candidate.confidence)) + kv_s
-    return item.rate_rps * (work_s + step.delta_s * lengths.prompt.mean)
+    return least_served(item) * item.rate_rps * (work_s + step.delta_s * lengths.prompt.mean)
+
+
+def least_served(item: RequestClass) -> float:
+    """Share of the requests that must be served: all but those that may leave."""
+    return 1.0 - max((slo.target_s for slo in item.slos if slo.metric == "abandoned"), default=0.0)
 
 
 def tpot_limit_s(item: RequestClass, confidence: Confidence = "nominal") -> float:

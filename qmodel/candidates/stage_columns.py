@@ -223,6 +223,8 @@ def _able(members: Sequence[RequestClass]) -> tuple[list[RequestClass], list[str
     for item in members:
         if item.burst is not None:
             notes.append(f"no separate prefill and decode pools were tried for {item.name}: it comes in bursts")
+        elif item.patience is not None:
+            notes.append(f"no separate prefill and decode pools were tried for {item.name}: its requests leave")
         elif item.batch is not None:
             notes.append(f"no separate prefill and decode pools were tried for {item.name}: it comes as a batch")
         elif item.lengths.output.maximum <= 1.0:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["capacity_command", "evaluate_command"]
 
 CAPACITY_TABLES = ("curve", "marginal")
-EVALUATION_TABLES = ("slo", "pools", "latency", "routing", "links", "purchases", "quality")
+EVALUATION_TABLES = ("slo", "pools", "latency", "routing", "links", "purchases", "quality", "leaving")
 
 
 @guarded(outcome="Nothing was evaluated.")

@@ -33,6 +33,7 @@ PLAN_TABLES = (
     "prices",
     "served",
     "quality",
+    "leaving",
     "changes",
     "periods",
     "base",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from qmodel.comparison.comparisons import Comparison, MetricRow
-from qmodel.report import decimal_text, money_text, percent_text, plain, seconds_text
+from qmodel.report import decimal_text, metric_text, money_text, percent_text, plain
 
 __all__ = ["TABLES", "delta_text", "input_text", "is_numeric", "metric_name", "rows_of", "value_text"]
 
@@ -56,7 +56,7 @@ def value_text(row: MetricRow, index: int) -> str:
         case "cost":
             return money_text(value)
         case "predicted":
-            return seconds_text(value)
+            return metric_text(_metric(row), value)
         case "slack":
             return f"{value:.1f}"
         case "gpus":
@@ -74,7 +74,7 @@ def delta_text(row: MetricRow, index: int) -> str:
     sign = "+" if delta > 0 else "-"
     match row.section:
         case "predicted":
-            size = seconds_text(abs(delta))
+            size = metric_text(_metric(row), abs(delta))
         case "gpus":
             size = f"{abs(delta):,.0f}"
         case "slack":
@@ -83,7 +83,14 @@ def delta_text(row: MetricRow, index: int) -> str:
             size = decimal_text(abs(delta))
         case _:
             size = money_text(abs(delta))
-    return f"{sign}{size}" if change is None else f"{sign}{size}, {sign}{percent_text(abs(change))} %"
+    if change is None or _metric(row) == "abandoned":  # a share of next to nothing has no relative change to speak of
+        return f"{sign}{size}"
+    return f"{sign}{size}, {sign}{percent_text(abs(change))} %"
+
+
+def _metric(row: MetricRow) -> str:
+    """The metric of a row of predictions, whose name ends with its key."""
+    return "abandoned" if row.name.endswith("abandoned_share") else "seconds"
 
 
 def input_text(value: object) -> str:

@@ -48,7 +48,7 @@ def _worst_targets(targets: tuple[SloRow, ...]) -> dict[str, SloRow]:
     """Each target's row on the path where it is tightest; the mixture over paths only where there is no other."""
     worst: dict[str, SloRow] = {}
     for row in targets:
-        name = f"{row.cls} {row.metric}_{row.stat}_s"
+        name = f"{row.cls} {row.metric}_{row.stat}{'' if row.stat == 'share' else '_s'}"
         held = worst.get(name)
         if held is None or held.path == "fleet" or (row.path != "fleet" and _ratio(row) > _ratio(held)):
             worst[name] = row

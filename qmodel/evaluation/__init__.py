@@ -10,7 +10,7 @@ from qmodel.evaluation.measured_pools import MeasuredCase
 from qmodel.evaluation.path_predictions import PoolCase, predict_paths
 from qmodel.evaluation.purchases import price_in_fleet
 from qmodel.evaluation.resource_worth import MarginalRow, MarginalValues, marginal_values
-from qmodel.evaluation.results import CapacityResult, CurveRow, Evaluation, LatencyRow, QualityRow
+from qmodel.evaluation.results import CapacityResult, CurveRow, Evaluation, LatencyRow, LeavingRow, QualityRow
 
 __all__ = [
     "ApiCase",
@@ -24,6 +24,7 @@ __all__ = [
     "MarginalValues",
     "MeasuredCase",
     "PoolCase",
+    "LeavingRow",
     "QualityRow",
     "assess",
     "base_rows",

@@ -12,6 +12,7 @@ from qmodel.evaluation.api_pools import ApiCase, stated_row
 from qmodel.evaluation.batches import batch_latency_rows, batch_pools, batch_values, held_notes, held_shares
 from qmodel.evaluation.bindings import TOLERANCE, binding_of, value_of, widening
 from qmodel.evaluation.kv_links import sources_of
+from qmodel.evaluation.leaving_requests import leaving_rows
 from qmodel.evaluation.measured_pools import (
     FULL,
     MeasuredCase,
@@ -106,6 +107,7 @@ def assess(
         ),
         routing=tuple(_route_rows(classes, fleet)),
         quality=quality,
+        leaving=tuple(leaving_rows(streams, fleet, nominal)),
         slo=slo,
         latency=(*_latency_rows(streams, fleet, nominal), *batch_latency_rows(classes, fleet, batched))
         if detail

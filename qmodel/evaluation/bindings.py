@@ -23,7 +23,7 @@ _OVERLOAD_WORDS = {
     "link": "link",
 }
 MOVED_BY = {  # metrics that a pool has a part in
-    "unified": METRICS,
+    "unified": (*METRICS, "abandoned"),
     "prefill": ("ttft", "answer_start", "completion"),
     "decode": ("answer_start", "tpot", "completion"),
     "answer": ("answer_start", "tpot", "completion"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeGuard
 
@@ -13,7 +13,7 @@ from qmodel.errors import Problem, ScenarioError
 from qmodel.evaluation.api_pools import ApiCase
 from qmodel.evaluation.assessment import assess
 from qmodel.evaluation.kv_links import links_into
-from qmodel.evaluation.loaded_pools import LoadedPart, loaded_parts
+from qmodel.evaluation.loaded_pools import LoadedPart, LoadedPool, loaded_parts
 from qmodel.evaluation.measured_pools import MeasuredCase
 from qmodel.evaluation.path_predictions import PoolCase
 from qmodel.evaluation.purchases import price_in_fleet
@@ -25,6 +25,7 @@ from qmodel.types import ROLES_IN_A_ROW, Engine, Fleet, MeasuredCapacity, Path, 
 __all__ = ["evaluate_fleet", "fleet_capacity", "pool_cases"]
 
 _NO_END = "consist of APIs without a limit on their rate, so that nothing ends what they carry"
+_BEYOND_POINTS = (1.2, 1.5, 2.0)  # where requests leave, more load is no end
 _CURVE_POINTS = (0.1, 0.25, 0.4, 0.55, 0.7, 0.8, 0.9, 0.95, 1.0, 1.05)
 
 
@@ -70,7 +71,9 @@ def fleet_capacity(instance: Instance, fleet: Fleet) -> CapacityResult:
         raise ScenarioError([Problem(what=_NO_END, hint="state max_rate_rps of the API", file="<fleet>", key="pools")])
     first = pools[int(np.argmin(limits))]
     total_rps = sum(item.rate_rps for item in instance.classes.values())
-    points = [factor * point for point in _CURVE_POINTS] if factor > 0 else [0.01, 0.1, 0.5, 1.0]
+    leave = any(item.patience is not None for part in pools for item in part.classes)
+    shape = (*_CURVE_POINTS, *_BEYOND_POINTS) if leave else _CURVE_POINTS
+    points = [factor * point for point in shape] if factor > 0 else [0.01, 0.1, 0.5, 1.0]
     return CapacityResult(
         factor=factor,
         rate_rps=factor * total_rps,
@@ -219,10 +222,36 @@ def _routing_problems(instance: Instance, fleet: Fleet, routed: Collection[str])
             problems += _path_problems(item, path, f"routing.{name}", fleet)
         if item.batch is not None:
             problems += _batch_problems(item, paths, fleet)
+        if item.patience is not None:
+            problems += _patience_problems(item, paths, instance.classes, fleet)
     for name in fleet.routing:
         if name not in instance.classes:
             known = ", ".join(instance.classes)
             problems.append(Problem(key=f"routing.{name}", what=f"no class '{name}'", hint=f"one of {known}"))
+    return problems
+
+
+def _patience_problems(
+    item: RequestClass, paths: Sequence[Path], classes: Mapping[str, RequestClass], fleet: Fleet
+) -> list[Problem]:
+    """Requests that leave are predicted in unified pools, beside classes with the same patience and priority."""
+    key, problems = f"routing.{item.name}", []
+    for path in paths:
+        if len(path.pools) > 1:
+            what = f"requests of class '{item.name}' leave (patience_s), which is not predicted in pools in a row"
+            problems.append(Problem(key=key, what=what, hint="give it a unified pool"))
+        for pool in (name for name in path.pools if name in fleet.pools and fleet.pools[name].role != "api"):
+            if fleet.pools[pool].engine.get("router") == "round_robin":
+                what = f"requests of class '{item.name}' leave (patience_s), which is not predicted with round_robin"
+                problems.append(Problem(key=f"pools.{pool}.engine", what=what, hint="use random or jsq"))
+            for name, ways in fleet.routing.items():
+                other = classes.get(name)
+                if other is None or not any(pool in way.pools for way in ways):
+                    continue
+                differs = "patience_s" if other.patience != item.patience else "priority"
+                if other.patience != item.patience or other.priority != item.priority:
+                    what = f"pool '{pool}' serves classes '{item.name}' and '{name}', whose {differs} differs"
+                    problems.append(Problem(key=key, what=what, hint="give each of them a pool of its own"))
     return problems
 
 
@@ -284,10 +313,14 @@ def _curve_row(pools: Sequence[LoadedPart], factor: float, total_rps: float) -> 
             cls, slo, _ = item.targets[index]
             worst, name = float(ratios[index]), f"{cls} {slo.key}"
     finite = bool(np.isfinite(worst))
+    leaving = [item for item in pools if isinstance(item, LoadedPool) and item.patience is not None]
+    stable = all(item in leaving or item.utilisations([factor])[0] < 1.0 for item in pools)
+    lost_rps = sum(item.lost_rps(factor) for item in leaving) if stable else 0.0
     return CurveRow(
         factor=factor,
         rate_rps=factor * total_rps,
-        utilisation=busiest if busiest < 1.0 else None,
+        utilisation=busiest if stable else None,
+        goodput_rps=factor * total_rps - lost_rps if stable else None,
         worst_slo=name,
         worst_ratio=worst if finite else None,
         met=finite and worst <= 1.0 + 1e-9,

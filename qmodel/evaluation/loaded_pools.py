@@ -12,8 +12,8 @@ from qmodel.evaluation.loaded_batches import LoadedBatch
 from qmodel.evaluation.measured_pools import LoadedMeasured, MeasuredCase
 from qmodel.evaluation.path_predictions import FleetPredictions, PoolCase, predict_paths
 from qmodel.problem import Instance, at_confidence
-from qmodel.queueing import utilisation
-from qmodel.types import Fleet, FloatArray, RequestClass, Slo, Stream
+from qmodel.queueing import pool_metrics, utilisation
+from qmodel.types import Fleet, FloatArray, Metric, Patience, RequestClass, Slo, Stream
 
 __all__ = ["LoadedPart", "LoadedPool", "LoadedRow", "loaded_parts"]
 
@@ -52,6 +52,11 @@ def _batch_in(pool: str, instance: Instance, fleet: Fleet) -> RequestClass | Non
     return None
 
 
+def _least_served(item: RequestClass) -> float:
+    """Share of the requests of a class that must be served: all but those that may leave."""
+    return 1.0 - max((slo.target_s for slo in item.slos if slo.metric == "abandoned"), default=0.0)
+
+
 class LoadedPool:
     """One unified pool under a multiple of its share of the demand."""
 
@@ -77,6 +82,18 @@ class LoadedPool:
         """Class, target and place of each column of :meth:`ratios`."""
         return [(item.name, slo, self.name) for item in self.classes for slo in item.slos]
 
+    @property
+    def patience(self) -> Patience | None:
+        """When its requests leave; None: they wait as long as it takes."""
+        return self.classes[0].patience if self.classes else None
+
+    def lost_rps(self, factor: float) -> float:
+        """Requests that leave for good at a multiple, requests/s."""
+        streams = [item.stream(share) for item, share in zip(self.classes, self.shares, strict=True)]
+        wanted: list[tuple[str, Metric, float | None]] = [(self.classes[0].name, "abandoned", None)]
+        lost = pool_metrics(self.replica, streams, self.count, factor, self.router, wanted)[0, 0]
+        return factor * float(lost) * sum(item.rate_rps for item in streams)
+
     def ratios(self, factors: Sequence[float]) -> FloatArray:
         """Prediction over target at several multiples, made monotone over them, shape (F, W)."""
         many = len(factors)
@@ -100,7 +117,7 @@ class LoadedPool:
 
     def limit(self) -> float:
         """The largest multiple at which every target holds, 0 where none does."""
-        at_one = self.utilisations([1.0])[0]
+        at_one = self.utilisations([1.0])[0] * max(_least_served(item) for item in self.classes)
         high = 1.0 / at_one if at_one > 0 else np.inf
         low = 0.0
         if not np.isfinite(high) or self.ratios([1e-6 * high]).max() > 1.0:

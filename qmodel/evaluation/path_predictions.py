@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from qmodel.problem import Price, at_confidence
-from qmodel.queueing import ClassPrediction, PoolPrediction, pool
+from qmodel.queueing import ClassPrediction, PoolPrediction, predict_pool
 from qmodel.queueing.tandem.decode_stage import DecodePool, solve_decode
 from qmodel.queueing.tandem.delays import no_delay
 from qmodel.queueing.tandem.kv_transfer import Feed, KvTransfer, feed_of, solve_transfer
@@ -130,7 +130,7 @@ Legs = list[tuple[Path, Leg]]
 def _solved(case: PoolCase, level: str, streams: Sequence[Stream], legs: Sequence[Leg]) -> Solution:
     replica, count = at_confidence(case.replica, level), case.serving
     if case.pool.role == "unified":
-        return pool(replica, streams, count, router=case.router)
+        return predict_pool(replica, streams, count, case.router)
     router: Router = "jsq" if case.router == "jsq" else "random"
     if case.pool.role == "prefill":
         return solve_prefill(replica, streams, count, router)

@@ -72,6 +72,37 @@ class QualityRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LeavingRow:
+    """What comes of the requests of a class in a pool where they leave when they have waited too long.
+
+    Attributes:
+        path: the pool.
+        rate_rps: requests that come for the first time, requests/s.
+        goodput_rps: requests that are served; None, as all that follow, where the pool is not stable.
+        abandoned_share: share of the requests that leave for good.
+        attempts: mean attempts of a request.
+        attempt_rps: attempts that come, requests/s.
+        lost_mean_s: mean time that requests which are served lost in earlier attempts and pauses, s.
+    """
+
+    cls: str
+    path: str
+    patience_s: float
+    retries: int
+    rate_rps: float
+    goodput_rps: float | None
+    abandoned_share: float | None
+    attempts: float | None
+    attempt_rps: float | None
+    lost_mean_s: float | None
+
+    def to_dict(self) -> dict[str, object]:
+        """The row as output tables name it."""
+        data = asdict(self)
+        return {"class": data.pop("cls"), **data}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation:
     """Predictions for a given fleet.
 
@@ -85,6 +116,7 @@ class Evaluation:
         purchases: one row per GPU type and price.
         stable: every pool and link carries its load.
         quality: one row per class with several models stated and model; else empty.
+        leaving: one row per class and pool whose requests leave when they have waited too long; else empty.
         feasible: stable, every target met at the confidence in force, every average quality reached.
         cost_usd_per_hour: of all pools, and of idle GPUs in nodes that are paid whole.
         assumptions: sentences a reader must know (prices by rule, Poisson arrivals, low confidence).
@@ -102,6 +134,7 @@ class Evaluation:
     links: tuple[LinkRow, ...] = ()
     purchases: tuple[PurchaseRow, ...] = ()
     quality: tuple[QualityRow, ...] = ()
+    leaving: tuple[LeavingRow, ...] = ()
 
     def to_dict(self) -> dict[str, object]:
         """Plain data in the names and order of the output tables."""
@@ -116,18 +149,19 @@ class Evaluation:
             "links": [row.to_dict() for row in self.links],
             "purchases": [row.to_dict() for row in self.purchases],
             "quality": [row.to_dict() for row in self.quality],
+            "leaving": [row.to_dict() for row in self.leaving],
             "assumptions": list(self.assumptions),
             "fleet": self.fleet.to_dict(),
         }
 
     def to_frame(self, table: str = "slo") -> pd.DataFrame:
-        """One of the tables ``pools``, ``routing``, ``slo``, ``latency``, ``links``, ``purchases`` or ``quality`` as a
-        DataFrame.
+        """One of the tables ``pools``, ``routing``, ``slo``, ``latency``, ``links``, ``purchases``, ``quality`` or
+        ``leaving`` as a DataFrame.
 
         Raises:
             ValueError: if there is no such table.
         """
-        tables = ("pools", "routing", "slo", "latency", "links", "purchases", "quality")
+        tables = ("pools", "routing", "slo", "latency", "links", "purchases", "quality", "leaving")
         if table not in tables:
             raise ValueError(f"table must be one of {', '.join(tables)} (got {table!r})")
         import pandas as pd
@@ -142,7 +176,8 @@ class CurveRow:
     Attributes:
         factor: multiple of every class's rate.
         rate_rps: total request rate.
-        utilisation: of the busiest pool; None where a pool is not stable.
+        utilisation: of the busiest pool; by first attempts; None where a pool is not stable.
+        goodput_rps: requests that are served, requests/s; None where a pool is not stable.
         worst_slo: target with the least slack, as ``class metric_stat_s``.
         worst_ratio: its prediction over its target, in a pool of measured capacity the utilisation; None where not
             stable.
@@ -152,6 +187,7 @@ class CurveRow:
     factor: float
     rate_rps: float
     utilisation: float | None
+    goodput_rps: float | None
     worst_slo: str
     worst_ratio: float | None
     met: bool

@@ -122,6 +122,8 @@ def pareto(
     loaded, found = loaded_scenario(scenario), slo_from_key(target, 1.0)
     if cls not in loaded.classes:
         raise ValueError(f"cls must be one of {', '.join(loaded.classes)} (got {cls!r})")
+    if found.metric == "abandoned":
+        raise ValueError(f"target must be one in seconds (got {target!r})")
     if (other := loaded.objective.maximize or loaded.objective.target_key) is not None:
         what = f"a front is of cost against a target, not of {other}"
         raise ScenarioError([loaded.problem("objective", what, "leave it out: --set objective=~")])

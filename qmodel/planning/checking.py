@@ -162,10 +162,11 @@ def _pools_of(row: SimulatedSloRow, fleet: Fleet) -> tuple[str, ...]:
 
 def _miss(row: SimulatedSloRow) -> str:
     name = f"{row.metric} {row.stat} of {row.cls}"
+    unit = "" if row.stat == "share" else " s"
     if row.simulated_s is None:
-        return f"its queue grew without end (target {name} {row.target_s:g} s)"
-    predicted = "not stable" if row.predicted_s is None else f"{row.predicted_s:.3g} s"
-    return f"{name} was {row.simulated_s:.3g} s, predicted {predicted}, target {row.target_s:g} s"
+        return f"its queue grew without end (target {name} {row.target_s:g}{unit})"
+    predicted = "not stable" if row.predicted_s is None else f"{row.predicted_s:.3g}{unit}"
+    return f"{name} was {row.simulated_s:.3g}{unit}, predicted {predicted}, target {row.target_s:g}{unit}"
 
 
 def _grown(fleet: Fleet, missed: Collection[str], limits: Limits, left: int) -> tuple[Fleet, str]:

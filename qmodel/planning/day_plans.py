@@ -230,6 +230,7 @@ class _Seen:
                     routing=() if result is None else result.routing,
                     slo=() if result is None else result.slo,
                     purchases=() if result is None else result.purchases,
+                    leaving=() if result is None else result.leaving,
                 )
             )
         result = self.results[hour]
@@ -319,6 +320,7 @@ def _planned(
             slo=result.slo,
             latency=result.latency,
             purchases=result.purchases,
+            leaving=result.leaving,
             prices=price_rows(choice, day.instance.limits, day.instance.classes),
             why=why,
             scenario=day.instance.scenario,

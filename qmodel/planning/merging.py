@@ -58,6 +58,8 @@ def _kept_apart(first: PlannedPool, second: PlannedPool) -> bool:
     classes = {item.name: item for item in (*first.classes, *second.classes)}
     if any(item.batch is not None for item in classes.values()):  # its pools are settled as parts of one batch
         return True
+    if len({item.patience for item in classes.values()}) > 1:
+        return True
     return len(classes) > 1 and any(item.isolate for item in classes.values())
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from qmodel.evaluation.results import LeavingRow
 from qmodel.types import Fleet, PoolRow, PurchaseRow, RouteRow, SloRow, hours_text
 
 __all__ = ["PeriodPlan"]
@@ -34,6 +35,7 @@ class PeriodPlan:
     routing: tuple[RouteRow, ...]
     slo: tuple[SloRow, ...]
     purchases: tuple[PurchaseRow, ...]
+    leaving: tuple[LeavingRow, ...] = ()
 
     @property
     def name(self) -> str:
@@ -62,6 +64,7 @@ class PeriodPlan:
             "routing": [row.to_dict() for row in self.routing],
             "slo": [row.to_dict() for row in self.slo],
             "purchases": [row.to_dict() for row in self.purchases],
+            "leaving": [row.to_dict() for row in self.leaving],
             "fleet": self.fleet.to_dict(),
         }
 
@@ -86,6 +89,7 @@ class PeriodPlan:
             routing=tuple(RouteRow(**row) for row in _rows(data, "routing")),  # type: ignore[arg-type]
             slo=tuple(SloRow(**row) for row in _rows(data, "slo")),  # type: ignore[arg-type]
             purchases=tuple(PurchaseRow(**row) for row in _rows(data, "purchases")),  # type: ignore[arg-type]
+            leaving=tuple(LeavingRow(**row) for row in _rows(data, "leaving")) if "leaving" in data else (),  # type: ignore[arg-type]
         )
 
     def table(self) -> list[dict[str, object]]:

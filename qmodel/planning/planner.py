@@ -292,6 +292,7 @@ def _planned(search: _Search, choice: Choice) -> Plan:
         prices=price_rows(choice, instance.limits, instance.classes),
         links=result.links,
         quality=result.quality,
+        leaving=result.leaving,
         why=_reasons(search, choice, built, result),
         cost_at_p90_usd_per_hour=cost_at_p90(instance, pools, row, cost),
         assumptions=result.assumptions,

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from qmodel.errors import InfeasibleError, SolverFailedError
-from qmodel.evaluation.results import LatencyRow, QualityRow
+from qmodel.evaluation.results import LatencyRow, LeavingRow, QualityRow
 from qmodel.files import write_text
 from qmodel.planning.period_plans import PeriodPlan
 from qmodel.types import ChangeRow, Fleet, LinkRow, PoolRow, PurchaseRow, RouteRow, SloRow
@@ -120,6 +120,7 @@ class Plan:
         changes: what starts and stops on the way from the fleet that runs; empty without one.
         change_usd_per_hour: what that costs, spread; part of the cost and of the bound.
         quality: one row per class with several models stated and model; else empty.
+        leaving: one row per class and pool whose requests leave when they have waited too long; else empty.
         cost_at_p90_usd_per_hour: of the same pools grown until every target holds at the upper bands of step times and
             queueing; None where limits forbid that or no count does it.
         objective: what was made small or large; None where that is the cost.
@@ -161,6 +162,7 @@ class Plan:
     base: tuple[PurchaseRow, ...] = ()
     busiest: str = ""
     quality: tuple[QualityRow, ...] = ()
+    leaving: tuple[LeavingRow, ...] = ()
     assumptions: tuple[str, ...] = ()
     scenario: Mapping[str, object] = field(default_factory=dict)
     inputs: Mapping[str, object] = field(default_factory=dict)
@@ -187,6 +189,7 @@ class Plan:
             "changes": [asdict(row) for row in self.changes],
             "change_usd_per_hour": self.change_usd_per_hour,
             "quality": [row.to_dict() for row in self.quality],
+            "leaving": [row.to_dict() for row in self.leaving],
             "pools": [row.to_dict() for row in self.pools],
             "routing": [row.to_dict() for row in self.routing],
             "slo": [row.to_dict() for row in self.slo],
@@ -230,7 +233,7 @@ class Plan:
 
         Args:
             table: ``pools``, ``routing``, ``slo``, ``latency``, ``links``, ``purchases``, ``served``, ``quality``,
-                ``changes``, ``periods`` or ``base``.
+                ``leaving``, ``changes``, ``periods`` or ``base``.
 
         Raises:
             ValueError: if there is no such table.
@@ -244,6 +247,7 @@ class Plan:
             "purchases",
             "served",
             "quality",
+            "leaving",
             "changes",
             "periods",
             "base",
@@ -305,6 +309,7 @@ def _plan_from(data: Mapping[str, object]) -> Plan:
         change_usd_per_hour=float(str(data.get("change_usd_per_hour", 0.0))),
         served=tuple(ServedRow(**row) for row in rows("served")) if "served" in data else (),  # type: ignore[arg-type]
         quality=tuple(QualityRow(**row) for row in rows("quality")) if "quality" in data else (),  # type: ignore[arg-type]
+        leaving=tuple(LeavingRow(**row) for row in rows("leaving")) if "leaving" in data else (),  # type: ignore[arg-type]
         fleet=Fleet.from_dict(fleet) if isinstance(fleet, Mapping) else None,
         pools=tuple(PoolRow(**row) for row in rows("pools")),  # type: ignore[arg-type]
         routing=tuple(RouteRow(**row) for row in rows("routing")),  # type: ignore[arg-type]

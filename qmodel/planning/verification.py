@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from qmodel.evaluation import Evaluation, MeasuredCase, PoolCase, QualityRow
+from qmodel.evaluation import Evaluation, LeavingRow, MeasuredCase, PoolCase, QualityRow
 from qmodel.evaluation.assessment import assess
 from qmodel.planning.day_verification import day_costs, day_problem
 from qmodel.planning.period_plans import PeriodPlan
@@ -108,6 +108,7 @@ def _verify_day(plan: Plan) -> Verification:
             routing=item.routing,
             slo=item.slo,
             purchases=item.purchases,
+            leaving=item.leaving,
             inputs={**plan.inputs, "limits": costs.within.to_dict()},
         )
         cases = cases_from(hour.inputs, item.fleet)
@@ -235,10 +236,12 @@ def _targets(result: Evaluation, confidence: str) -> Check:
             continue
         met, value_s = (row.met_at_p90, row.high_s) if confidence == "p90" else (row.met, row.predicted_s)
         if not met:
+            unit = "" if row.stat == "share" else " s"
             return Check(
                 name="targets",
                 ok=False,
-                detail=f"{row.cls} {row.metric} {row.stat} is {value_s} s in {row.path}, target {row.target_s:g} s",
+                detail=f"{row.cls} {row.metric} {row.stat} is {value_s}{unit} in {row.path}, "
+                f"target {row.target_s:g}{unit}",
             )
     return Check(name="targets", ok=True, detail=f"{len(result.slo)} targets met at {confidence} confidence")
 
@@ -250,6 +253,7 @@ def _tables(plan: Plan, result: Evaluation) -> Check:
         ("routing", plan.routing, result.routing),
         ("slo", _slo_facts(plan.slo), _slo_facts(result.slo)),
         ("purchases", _purchase_facts(plan.purchases), _purchase_facts(result.purchases)),
+        ("leaving", _leaving_facts(plan.leaving), _leaving_facts(result.leaving)),
         ("quality", _quality_facts(plan.quality), _quality_facts(result.quality)),
     ):
         if stated != derived:
@@ -268,6 +272,20 @@ def _purchase_facts(rows: Sequence[PurchaseRow]) -> list[tuple[object, ...]]:
     return [
         (row.gpu, row.provider, row.region, row.term, row.gpus, row.usd_per_gpu_hour, round(row.cost_usd_per_hour, 6))
         for row in rows
+    ]
+
+
+def _leaving_facts(rows: Sequence[LeavingRow]) -> list[tuple[object, ...]]:
+    return [
+        (
+            row.cls,
+            row.path,
+            row.patience_s,
+            row.retries,
+            *(None if value is None else round(value, 9) for value in shares),
+        )
+        for row in rows
+        for shares in [(row.rate_rps, row.abandoned_share, row.attempts)]
     ]
 
 

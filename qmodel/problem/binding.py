@@ -22,6 +22,7 @@ from qmodel.problem.instances import GpuOption, Instance, LayoutRules, Policy, P
 from qmodel.problem.names import unknown_names
 from qmodel.problem.notes import engine_note, hardware_note, layouts_note, priority_notes
 from qmodel.problem.objectives import bind_objective
+from qmodel.problem.patience import patience_problems
 from qmodel.problem.periods import bind_periods, largest_factor, limits_by_hour
 from qmodel.problem.profiles import profiled_replica
 from qmodel.problem.replicas import no_prompt_room
@@ -116,6 +117,7 @@ class _Binder:
         self.problems += wrong_apis
         self.assumptions += notes
         self.problems += batch_problems(scenario, limits, gpus)
+        self.problems += patience_problems(scenario, classes, gpus)
         objective, wrong = bind_objective(scenario, limits)
         self.problems += wrong
         periods, wrong, notes = bind_periods(scenario)

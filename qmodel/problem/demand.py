@@ -13,7 +13,7 @@ from qmodel.errors import Problem, ScenarioError
 from qmodel.files import join_key
 from qmodel.problem.arrivals import arrival_process, arrivals_words, trace_burst, trace_words
 from qmodel.scenario.sections import LEAST_RPS, MOST_RPS
-from qmodel.types import Batch, Law, Lengths, Model, ModelTier, RequestClass, Slo
+from qmodel.types import Batch, Law, Lengths, Model, ModelTier, Patience, RequestClass, Slo
 from qmodel.workload import combine_reasoning, length_law, lengths_from_arrays
 
 if TYPE_CHECKING:
@@ -53,6 +53,8 @@ def bind_class(
         laws, cut = _laws_under(scenario, name, spec, models)
         bound, notes = _from_laws(name, spec, laws[spec.served_by[0]], factor)
         notes = (*cut, *notes)
+    if bound.patience is not None:
+        notes = (*notes, _patience_note(name, bound.patience))
     if not spec.tiers:
         return bound, notes
     own_laws = len({id(lengths) for lengths in laws.values()}) > 1
@@ -168,8 +170,24 @@ def _from_laws(name: str, spec: ClassSpec, lengths: Lengths, factor: float) -> t
         arrivals_note=words,
         burst=burst,
         batch=batch,
+        patience=_patience(spec),
     )
     return bound, tuple(notes)
+
+
+def _patience(spec: ClassSpec) -> Patience | None:
+    if spec.patience_s is None:
+        return None
+    return Patience(patience_s=spec.patience_s, retries=spec.retries, backoff_s=spec.backoff_s)
+
+
+def _patience_note(name: str, patience: Patience) -> str:
+    times, first_s = patience.retries, patience.backoff_s
+    again = f" and comes again up to {times} times, after {first_s:g} s and twice as long each time" if times else ""
+    return (
+        f"class {name}: a request leaves when it was not admitted {patience.patience_s:g} s after it came{again}; "
+        "latencies are those of the attempt that is served"
+    )
 
 
 def _batch_note(name: str, batch: Batch) -> str:
@@ -241,6 +259,7 @@ def _from_trace(
         isolate=spec.isolate,
         arrivals_note=words,
         burst=burst,
+        patience=_patience(spec),
     )
     notes = (
         f"class {name}: arrivals are {words}: {rate_rps:.4g} requests/s is the mean rate of {source.file}; {caution}",

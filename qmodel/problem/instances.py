@@ -160,7 +160,9 @@ class Instance:
         return tuple(item.under(model) for item in self.classes.values() if item.served_by(model))
 
     def sharing(self) -> dict[str, tuple[RequestClass, ...]]:
-        """Classes that may share pools, by a name for the group: its model, or with the class where it is isolated.
+        """Classes that may share pools, by a name for the group: its model, with what keeps its classes apart.
+
+        Those are an isolated class, and the patience of classes whose requests leave.
 
         A class that several models may serve is in the group of each of them, as that model sees it.
         """
@@ -168,5 +170,7 @@ class Instance:
         for item in self.classes.values():
             for model in item.models:
                 name = f"{model} for {item.name}" if item.isolate else model
+                if item.patience is not None and not item.isolate:
+                    name = f"{model} for those with patience {item.patience.text}"
                 groups[name] = (*groups.get(name, ()), item.under(model))
         return groups

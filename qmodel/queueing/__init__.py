@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from qmodel.queueing.populations.batch_company import SharedBatch, batch_with_online
     from qmodel.queueing.populations.closed_batches import ClosedBatch, closed_batch
     from qmodel.queueing.populations.fixed_population import ClosedLoop, closed_loop, resident_cap
+    from qmodel.queueing.replica.any_pools import predict_pool
     from qmodel.queueing.replica.case_bands import pool_bands
     from qmodel.queueing.replica.error_bands import ErrorBand, least_band, queueing_band
     from qmodel.queueing.replica.many_pools import least_tpot, pool_metrics
@@ -72,6 +73,7 @@ __all__ = [
     "pool",
     "pool_bands",
     "pool_metrics",
+    "predict_pool",
     "priority",
     "queueing_band",
     "recorded_demand",
@@ -115,6 +117,7 @@ _HOME = {
     "erlang_c": "qmodel.queueing.servers.erlang",
     "mgc": "qmodel.queueing.servers.multiserver",
     "pool": "qmodel.queueing.replica.pools",
+    "predict_pool": "qmodel.queueing.replica.any_pools",
     "pool_metrics": "qmodel.queueing.replica.many_pools",
     "least_tpot": "qmodel.queueing.replica.many_pools",
     "resident_cap": "qmodel.queueing.populations.fixed_population",

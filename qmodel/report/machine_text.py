@@ -82,8 +82,20 @@ TABLE_COLUMNS: Mapping[str, tuple[str, ...]] = {
     ),
     "purchases": ("gpu", "provider", "region", "term", "gpus", "usd_per_gpu_hour", "cost_usd_per_hour"),
     "quality": ("class", "model", "quality", "share", "least", "most", "average", "min_quality", "met"),
+    "leaving": (
+        "class",
+        "path",
+        "patience_s",
+        "retries",
+        "rate_rps",
+        "goodput_rps",
+        "abandoned_share",
+        "attempts",
+        "attempt_rps",
+        "lost_mean_s",
+    ),
     "prices": ("limit", "usd_per_hour_per_unit"),
-    "curve": ("factor", "rate_rps", "utilisation", "worst_slo", "worst_ratio", "met"),
+    "curve": ("factor", "rate_rps", "utilisation", "goodput_rps", "worst_slo", "worst_ratio", "met"),
 }
 
 

@@ -6,10 +6,22 @@ import math
 
 from qmodel.units import HOURS_PER_MONTH
 
-__all__ = ["decimal_text", "money_text", "month_text", "percent_text", "seconds_text", "slack_text", "usd_text"]
+__all__ = [
+    "decimal_text",
+    "money_text",
+    "month_text",
+    "percent_text",
+    "seconds_text",
+    "slack_text",
+    "usd_text",
+    "metric_text",
+]
 
 NONE_TEXT = "-"
 UNSTABLE_TEXT = "unstable"
+
+
+_LEAST_SHARE = 1e-7  # told as a share of the requests; less is none
 
 
 def seconds_text(seconds: float | None, *, digits: int = 3, missing: str = NONE_TEXT) -> str:
@@ -118,3 +130,17 @@ def _significant(value: float, digits: int) -> str:
         return "0"
     exponent = math.floor(math.log10(abs(_rounded(value, digits))))
     return f"{value:,.{max(digits - 1 - exponent, 0)}f}"
+
+
+def metric_text(metric: str, value: float | None, *, digits: int = 3, missing: str = NONE_TEXT) -> str:
+    """The value of a metric: seconds, or the share of the requests that leave.
+
+    Example:
+        >>> metric_text("ttft", 0.25), metric_text("abandoned", 0.0125), metric_text("abandoned", None)
+        ('250 ms', '1.25 %', '-')
+    """
+    if metric != "abandoned":
+        return seconds_text(value, digits=digits, missing=missing)
+    if value is None:
+        return missing
+    return f"{100.0 * value:.{digits}g} %" if value >= _LEAST_SHARE else "0 %"

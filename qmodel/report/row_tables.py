@@ -10,6 +10,7 @@ from qmodel.report.number_text import (
     NONE_TEXT,
     UNSTABLE_TEXT,
     decimal_text,
+    metric_text,
     money_text,
     percent_text,
     seconds_text,
@@ -18,7 +19,7 @@ from qmodel.report.number_text import (
 
 if TYPE_CHECKING:
     from qmodel.evaluation.resource_worth import MarginalRow
-    from qmodel.evaluation.results import CurveRow, LatencyRow, QualityRow
+    from qmodel.evaluation.results import CurveRow, LatencyRow, LeavingRow, QualityRow
     from qmodel.planning.period_plans import PeriodPlan
     from qmodel.planning.plans import Alternative, PriceRow, ServedRow
     from qmodel.types import ChangeRow, LinkRow, PoolRow, PurchaseRow, RouteRow, SloRow
@@ -31,6 +32,7 @@ __all__ = [
     "gpus_text",
     "period_table",
     "latency_table",
+    "leaving_table",
     "link_table",
     "layout_text",
     "marginal_table",
@@ -41,6 +43,7 @@ __all__ = [
     "routing_table",
     "served_table",
     "slo_table",
+    "target_text",
 ]
 
 MEASURED_TEXT = "measured"  # instead of a prediction: the pool was measured to hold the target at this load
@@ -182,7 +185,7 @@ def slo_table(targets: Sequence[SloRow]) -> TextTable:
         cells += [row.path] if with_path else []
         cells += [f"{row.metric} {row.stat} <= {target}", predicted]
         no_high = UNSTABLE_TEXT if row.basis == "predicted" else NONE_TEXT
-        cells += [seconds_text(row.low_s), seconds_text(row.high_s, missing=no_high)]
+        cells += [metric_text(row.metric, row.low_s), metric_text(row.metric, row.high_s, missing=no_high)]
         cells += [slack_text(row.predicted_s, row.target_s), _yes(row.met), _yes(row.met_at_p90)]
         rows.append(tuple(cells))
     return TextTable(title="Targets", columns=tuple(columns), rows=tuple(rows))
@@ -274,6 +277,30 @@ def _allowed(row: QualityRow) -> str:
     return least if least == most else f"{least} to {most}"
 
 
+def leaving_table(leaving: Sequence[LeavingRow]) -> TextTable | None:
+    """What comes of requests that leave; None where all wait."""
+    if not leaving:
+        return None
+    columns = [Column(header="class"), Column(header="path")]
+    names = ("leave after", "retries", "requests/s", "served/s", "leave for good", "attempts", "lost")
+    columns += [Column(header=name, numeric=True) for name in names]
+    rows = tuple(
+        (
+            row.cls,
+            row.path,
+            seconds_text(row.patience_s),
+            str(row.retries),
+            decimal_text(row.rate_rps),
+            UNSTABLE_TEXT if row.goodput_rps is None else decimal_text(row.goodput_rps),
+            metric_text("abandoned", row.abandoned_share),
+            NONE_TEXT if row.attempts is None else f"{row.attempts:.3f}",
+            seconds_text(row.lost_mean_s),
+        )
+        for row in leaving
+    )
+    return TextTable(title="Requests that leave", columns=tuple(columns), rows=rows)
+
+
 def price_table(prices: Sequence[PriceRow]) -> TextTable:
     """What one more unit of each limit is worth; limits that cost nothing are left out."""
     columns = (Column(header="limit"), Column(header="USD/h per unit", numeric=True))
@@ -301,6 +328,7 @@ def curve_table(curve: Sequence[CurveRow]) -> TextTable:
         Column(header="demand x", numeric=True),
         Column(header="requests/s", numeric=True),
         Column(header="utilisation %", numeric=True),
+        Column(header="served/s", numeric=True),
         Column(header="tightest target"),
         Column(header="predicted / target", numeric=True),
         Column(header="met"),
@@ -310,6 +338,7 @@ def curve_table(curve: Sequence[CurveRow]) -> TextTable:
             f"{row.factor:.3f}",
             decimal_text(row.rate_rps),
             percent_text(row.utilisation) if row.utilisation is not None else UNSTABLE_TEXT,
+            decimal_text(row.goodput_rps) if row.goodput_rps is not None else UNSTABLE_TEXT,
             row.worst_slo or NONE_TEXT,
             f"{row.worst_ratio:.3f}" if row.worst_ratio is not None else UNSTABLE_TEXT,
             _yes(row.met),
@@ -348,16 +377,16 @@ def _told_apart(row: SloRow) -> tuple[str, str]:
     told = {"predicted": UNSTABLE_TEXT, "stated": STATED_TEXT if row.met else BEYOND_STATED_TEXT}
     missing = told.get(row.basis, MEASURED_TEXT if row.met else BEYOND_TEXT)
     for digits in range(3, MOST_DIGITS + 1):
-        target = _target_text(row.target_s, digits)
-        predicted = seconds_text(row.predicted_s, digits=digits, missing=missing)
-        if row.met or predicted != seconds_text(row.target_s, digits=digits):
+        target = target_text(row.metric, row.target_s, digits)
+        predicted = metric_text(row.metric, row.predicted_s, digits=digits, missing=missing)
+        if row.met or predicted != metric_text(row.metric, row.target_s, digits=digits):
             break
     return target, predicted
 
 
-def _target_text(target_s: float, digits: int) -> str:
-    """A target without padding: ``500 ms``, ``5 s``."""
-    text, unit = seconds_text(target_s, digits=digits).rsplit(" ", 1)
+def target_text(metric: str, target_s: float, digits: int = 3) -> str:
+    """A target without padding: ``500 ms``, ``5 s``, ``1 %``."""
+    text, unit = metric_text(metric, target_s, digits=digits).rsplit(" ", 1)
     if "." in text:
         text = text.rstrip("0").rstrip(".")
     return f"{text} {unit}"

@@ -12,12 +12,13 @@ from qmodel.report.number_text import (
     NONE_TEXT,
     UNSTABLE_TEXT,
     decimal_text,
+    metric_text,
     month_text,
     percent_text,
     seconds_text,
     usd_text,
 )
-from qmodel.report.row_tables import routing_table
+from qmodel.report.row_tables import routing_table, target_text
 
 if TYPE_CHECKING:
     from qmodel.planning import PlanCheck
@@ -111,9 +112,9 @@ def _targets(rows: Sequence[SimulatedSloRow], *, title: str = "Targets") -> Text
             (
                 row.cls,
                 *([row.path] if with_path else []),
-                f"{row.metric} {row.stat} <= {_trimmed(row.target_s)}",
-                seconds_text(row.predicted_s, missing=UNSTABLE_TEXT),
-                seconds_text(row.simulated_s, missing=UNSTABLE_TEXT),
+                f"{row.metric} {row.stat} <= {target_text(row.metric, row.target_s)}",
+                metric_text(row.metric, row.predicted_s, missing=UNSTABLE_TEXT),
+                metric_text(row.metric, row.simulated_s, missing=UNSTABLE_TEXT),
                 _interval(row),
                 row.decision,
             )
@@ -263,10 +264,5 @@ def _several_paths(rows: Sequence[SimulatedSloRow] | Sequence[SimulatedLatencyRo
 def _interval(row: SimulatedSloRow | SimulatedLatencyRow) -> str:
     if row.simulated_s is None:
         return NONE_TEXT
-    return f"{seconds_text(row.ci_low_s, missing='?')} to {seconds_text(row.ci_high_s, missing='?')}"
-
-
-def _trimmed(target_s: float) -> str:
-    """A target without padding: ``500 ms``, ``5 s``."""
-    text, unit = seconds_text(target_s).rsplit(" ", 1)
-    return f"{text.rstrip('0').rstrip('.') if '.' in text else text} {unit}"
+    low, high = (metric_text(row.metric, value, missing="?") for value in (row.ci_low_s, row.ci_high_s))
+    return f"{low} to {high}"

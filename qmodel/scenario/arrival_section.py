@@ -82,6 +82,11 @@ class Arrivals(Section):
     )
 
     @property
+    def shape(self) -> str:
+        """The key that states a shape other than Poisson; empty where none does."""
+        return next((name for name in _SHAPES if getattr(self, name) is not None), "")
+
+    @property
     def busiest_rps(self) -> float:
         """Mean rate in the busiest hour, requests per second."""
         return self.rate_rps * max(self.profile or (1.0,))

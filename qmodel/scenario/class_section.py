@@ -12,7 +12,8 @@ from pydantic import AfterValidator, Field
 from qmodel.scenario.arrival_section import Arrivals
 from qmodel.scenario.batch_section import BatchSpec
 from qmodel.scenario.length_section import LengthSpec
-from qmodel.scenario.sections import Complaint, Name, Positive, Rate, Section, Text, Tokens, refusal
+from qmodel.scenario.patience_section import ABANDONED, Retries, patience_complaints
+from qmodel.scenario.sections import Complaint, Name, NonNegative, Positive, Rate, Section, Text, Tokens, refusal
 from qmodel.scenario.share_section import Share, bounds_of, share_complaints
 from qmodel.types import METRICS, Metric, Slo, best_average, settled_bounds
 
@@ -36,15 +37,17 @@ _OTHER_WORDS = {
 
 
 def slo_from_key(key: str, target_s: float) -> Slo:
-    """The target that a key such as ``ttft_p95_s`` names.
+    """The target that a key such as ``ttft_p95_s``, or ``abandoned_share``, names.
 
     Raises:
-        ValueError: the key is not ``<metric>_<mean|pNN>_s``; the text has the nearest key that is.
+        ValueError: the key is neither ``<metric>_<mean|pNN>_s`` nor that; the text has the nearest key that is.
 
     Example:
         >>> slo_from_key("tpot_mean_s", 0.05).stat
         'mean'
     """
+    if key == ABANDONED:
+        return Slo(metric="abandoned", p=None, target_s=target_s)
     match = _SLO_KEY.fullmatch(key)
     metrics: Mapping[str, Metric] = {metric: metric for metric in METRICS}
     if match is None or match["metric"] not in metrics:
@@ -190,6 +193,15 @@ class ClassSpec(Section):
         default=0, description="Classes with larger numbers are admitted and prefilled first where they share a pool."
     )
     isolate: bool = Field(default=False, description="Its pools serve no other class.")
+    patience_s: Positive | None = Field(
+        default=None,
+        description="A request leaves when it was not admitted so long after it came, s; it waits as long as it takes "
+        "if left out.",
+    )
+    retries: Retries = Field(default=0, description="Times that a request that left comes back; needs patience_s.")
+    backoff_s: NonNegative = Field(
+        default=1.0, description="Pause before it first comes back, s; doubles with every further time."
+    )
 
     @property
     def rate(self) -> float | None:
@@ -241,6 +253,7 @@ class ClassSpec(Section):
                 about=tuple(sources),
             )
         yield from self._target_complaints()
+        yield from patience_complaints(self)
         own = [name for name, item in (self.models or {}).items() if item.outputs or item.max_tokens is not None]
         laws = [name for name in ("prompt_tokens", *_OUTPUTS) if getattr(self, name) is not None]
         if self.trace is not None:

@@ -11,7 +11,7 @@ __all__ = ["fleet_json_schema", "scenario_json_schema"]
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _NAMES = {"pattern": "^[A-Za-z0-9_][A-Za-z0-9_-]*$"}
-_TARGETS = {"pattern": "^(ttft|answer_start|tpot|completion)_(mean|p[0-9]{1,2}(\\.[0-9])?)_s$"}
+_TARGETS = {"pattern": "^(abandoned_share|(ttft|answer_start|tpot|completion)_(mean|p[0-9]{1,2}(\\.[0-9])?)_s)$"}
 _EXTENDS = {
     "description": "File, or list of files, that this one is laid over; later files over earlier ones.",
     "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}],

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field
 
 from qmodel.scenario.class_section import slo_from_key
+from qmodel.scenario.patience_section import ABANDONED
 from qmodel.scenario.sections import Complaint, Name, Section, refusal
 
 __all__ = ["Objective"]
@@ -18,6 +19,10 @@ _COST = "cost_usd_per_hour"
 def _known_objective(value: str) -> str:
     if value == _COST:
         return value
+    if value == ABANDONED:
+        raise refusal(
+            f"must be {_COST} or a target in seconds (got {value!r})", f"state it as a target: slo: {{{value}: 0.01}}"
+        )
     try:
         return slo_from_key(value, 1.0).key
     except ValueError as error:

@@ -48,8 +48,6 @@ _USE_ROUTER = "use random, round_robin or jsq"
 
 SCENARIO_UNSUPPORTED: tuple[Unsupported, ...] = (
     Unsupported("classes.*.session", "sessions of several turns"),
-    Unsupported("classes.*.patience_s", "requests that give up"),
-    Unsupported("classes.*.retries", "requests that come again"),
     Unsupported("classes.*.samples", "several outputs for one prompt", "multiply the rate"),
     Unsupported("classes.*.engine", "engine settings by class", "set them in engine or fleet.gpus.<gpu>.engine"),
     Unsupported("fleet.nodes", "a stock of nodes by their names", "set fleet.gpus.<gpu>.max_nodes"),

@@ -263,7 +263,7 @@ def _estimate(fleet: FleetRuns, cls: str, path: str, metric: str, p: float | Non
     parts: Parts = []
     for share, runs in pools.values():
         batches = max(math.ceil(BATCHES / len(runs)), 1)
-        parts.append((share, joined([batched(run.run.log.metric(metric)[run.rows(cls)], batches) for run in runs])))
+        parts.append((share, joined([batched(run.values(fleet.demand.classes[cls], metric), batches) for run in runs])))
     return mean_estimate(parts) if p is None else quantile_estimate(parts, p)
 
 

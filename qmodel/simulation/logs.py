@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from qmodel.simulation.jobs import DONE, OUTCOMES, UNFINISHED, Job
+from qmodel.simulation.jobs import DONE, OUTCOMES, RENEGED, UNFINISHED, Job
 from qmodel.simulation.meters import Meter
 from qmodel.simulation.request_tables import RequestTable
 from qmodel.types import FloatArray, IntArray
@@ -83,11 +83,13 @@ class RequestLog:
         return np.where(self.done, self.completion_s, np.nan) - self.table.arrival_s
 
     def metric(self, name: str) -> FloatArray:
-        """``ttft``, ``answer_start``, ``tpot`` or ``completion`` of each request, s.
+        """``ttft``, ``answer_start``, ``tpot`` or ``completion`` of each request, s; ``abandoned``: 1 where it left.
 
         Raises:
             ValueError: if there is no such metric.
         """
+        if name == "abandoned":
+            return np.where(self.done, 0.0, np.where(self.outcome == RENEGED, 1.0, np.nan))
         columns = {
             "ttft": "ttft_s",
             "answer_start": "answer_start_after_s",

@@ -15,7 +15,7 @@ from qmodel.simulation.logs import PoolRun, RequestLog
 from qmodel.simulation.policies import EnginePolicy
 from qmodel.simulation.recorded import RecordedClass
 from qmodel.simulation.request_tables import RequestTable, draw_requests, table_from_arrays
-from qmodel.types import Fleet, FloatArray, IntArray, RequestClass
+from qmodel.types import Fleet, FloatArray, IntArray, RequestClass, Slo
 from qmodel.workload.arrival_processes import ArrivalProcess, Poisson
 
 __all__ = [
@@ -115,6 +115,14 @@ class MeasuredRun:
             return np.zeros(0, dtype=np.int64)
         return np.flatnonzero(self.measured & (table.cls == table.classes.index(cls))).astype(np.int64)
 
+    def values(self, item: RequestClass, metric: str) -> FloatArray:
+        """One metric of the measured requests of a class, from the arrival of the attempt that is served."""
+        log, rows = self.run.log, self.rows(item.name)
+        values = log.metric(metric)[rows]
+        if item.patience is None or metric in ("tpot", "abandoned"):
+            return values
+        return np.asarray(values - item.patience.lost_s(log.retries[rows]))
+
 
 def measured_requests(demand: Demand, pool: str, predicted: Evaluation, requests: int | None) -> int:
     """How many requests of a pool to measure.
@@ -133,13 +141,16 @@ def measured_requests(demand: Demand, pool: str, predicted: Evaluation, requests
     if requests is not None:
         whole_rps = sum(item.rate_rps for item in demand.classes.values())
         return max(round(requests * rate_rps / whole_rps), 1)
-    wanted = [
-        (_FOR_A_MEAN if slo.p is None else _BEYOND_PERCENTILE / (1.0 - slo.p)) * rate_rps / rates[name]
-        for name, item in demand.on(pool).items()
-        for slo in item.slos
-    ]
+    wanted = [_enough(slo) * rate_rps / rates[name] for name, item in demand.on(pool).items() for slo in item.slos]
     mean_s, _ = _stay_s(predicted, pool)
     return int(min(max(_LEAST_REQUESTS, *wanted, _RESIDENCES * mean_s * rate_rps), MOST_REQUESTS))
+
+
+def _enough(slo: Slo) -> float:
+    """Requests that decide a target."""
+    if slo.metric == "abandoned":
+        return _BEYOND_PERCENTILE / slo.target_s
+    return _FOR_A_MEAN if slo.p is None else _BEYOND_PERCENTILE / (1.0 - slo.p)
 
 
 def run_pool(
@@ -177,7 +188,7 @@ def run_pool(
         case.replica,
         replicas=case.serving,
         router=case.router,
-        policy=replace(policy, order="priority") if ranked(demand, [name]) else policy,
+        policy=_with_patience(demand, name, replace(policy, order="priority") if ranked(demand, [name]) else policy),
         rng=rng,
         window_s=(warm_s, stop_s),
         grid_s=np.linspace(0.0, total_s, COURSE_POINTS),
@@ -190,6 +201,14 @@ def run_pool(
         warm_s=warm_s,
         end_s=total_s,
     )
+
+
+def _with_patience(demand: Demand, pool: str, policy: EnginePolicy) -> EnginePolicy:
+    """The policy with the patience of the classes of a pool, which all have the same."""
+    patience = next((item.patience for item in demand.on(pool).values() if item.patience is not None), None)
+    if patience is None:
+        return policy
+    return replace(policy, patience_s=patience.patience_s, retries=patience.retries, backoff_s=patience.backoff_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

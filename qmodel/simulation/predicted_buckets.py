@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from qmodel.evaluation import PoolCase
-from qmodel.queueing import ClassPrediction, PoolPrediction, pool
+from qmodel.queueing import ClassPrediction, PoolPrediction, predict_pool
 from qmodel.simulation.pool_runs import Demand
 
 __all__ = ["PredictedBucket", "predicted_bucket", "predicted_pools"]
@@ -39,7 +39,7 @@ def predicted_pools(demand: Demand, cases: Mapping[str, PoolCase]) -> dict[str, 
         classes, shares = demand.on(name), demand.shares(name)
         streams = [item.stream(shares[cls]) for cls, item in classes.items() if item.batch is None]
         if streams:
-            found[name] = pool(case.replica, streams, case.serving, case.router)
+            found[name] = predict_pool(case.replica, streams, case.serving, case.router)
     return found
 
 

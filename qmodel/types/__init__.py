@@ -8,7 +8,7 @@ from qmodel.types.changes import Change, ChangeRow, PoolKey, Running, replicas_b
 from qmodel.types.clusters import Cluster, Host
 from qmodel.types.constants import BandLevel, CalibratedConstants, ConstantsOverride, EngineConstants, GpuSpec
 from qmodel.types.day_purchases import DayPurchase, bought_for_day, by_the_hour
-from qmodel.types.demand import METRICS, Metric, ModelTier, RequestClass, Slo, Stream
+from qmodel.types.demand import METRICS, Metric, ModelTier, Patience, RequestClass, Slo, Stream
 from qmodel.types.fleets import (
     ROLES_IN_A_ROW,
     Fleet,
@@ -123,6 +123,7 @@ __all__ = [
     "StepLaw",
     "Stream",
     "ModelTier",
+    "Patience",
     "Topology",
     "WeightFamily",
     "best_average",

@@ -6,13 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Literal
 
+import numpy as np
+import numpy.typing as npt
+
 from qmodel.types.arrivals import Burst
 from qmodel.types.batches import Batch
-from qmodel.types.laws import Lengths
+from qmodel.types.laws import FloatArray, Lengths
 
-__all__ = ["METRICS", "Metric", "RequestClass", "Slo", "Stream", "ModelTier"]
+__all__ = ["METRICS", "Metric", "ModelTier", "Patience", "RequestClass", "Slo", "Stream"]
 
-Metric = Literal["ttft", "answer_start", "tpot", "completion", "makespan"]
+Metric = Literal["ttft", "answer_start", "tpot", "completion", "makespan", "abandoned"]
 METRICS: tuple[Metric, ...] = ("ttft", "answer_start", "tpot", "completion")  # of a request; a makespan is of a batch
 
 
@@ -21,9 +24,10 @@ class Slo:
     """One target: a metric's mean or percentile must not exceed ``target_s``.
 
     Attributes:
-        metric: ``ttft``, ``answer_start``, ``tpot`` or ``completion`` of a request, or ``makespan`` of a batch.
-        p: level in (0, 1) of a percentile, None for the mean.
-        target_s: limit, s.
+        metric: ``ttft``, ``answer_start``, ``tpot`` or ``completion`` of a request, ``makespan`` of a batch, or
+            ``abandoned``: the share of the requests that leave for good.
+        p: level in (0, 1) of a percentile, None for the mean and for a share.
+        target_s: limit, s; of ``abandoned`` the share itself.
 
     Example:
         >>> Slo(metric="ttft", p=0.95, target_s=0.5).key
@@ -36,13 +40,45 @@ class Slo:
 
     @property
     def stat(self) -> str:
-        """``mean`` or ``p95``, ``p99.9``, ..."""
+        """``mean`` or ``p95``, ``p99.9``, ..., or ``share``."""
+        if self.metric == "abandoned":
+            return "share"
         return "mean" if self.p is None else f"p{round(self.p * 100, 6):g}"
 
     @property
     def key(self) -> str:
         """The key as a scenario file writes it."""
-        return f"{self.metric}_{self.stat}_s"
+        return "abandoned_share" if self.metric == "abandoned" else f"{self.metric}_{self.stat}_s"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """When requests leave the queue, and how often they come again.
+
+    Attributes:
+        patience_s: a request leaves when it was not admitted so long after it came, s.
+        retries: times that it comes back.
+        backoff_s: pause before it first comes back, s; doubles with every further time.
+
+    Example:
+        >>> float(Patience(patience_s=5.0, retries=2, backoff_s=1.0).lost_s(2))  # two waits, pauses of 1 and 2 s
+        13.0
+    """
+
+    patience_s: float
+    retries: int = 0
+    backoff_s: float = 1.0
+
+    @property
+    def text(self) -> str:
+        """In a few words."""
+        again = f", {self.retries} retries from {self.backoff_s:g} s on" if self.retries else ""
+        return f"{self.patience_s:g} s{again}"
+
+    def lost_s(self, times: npt.ArrayLike) -> FloatArray:
+        """Time from the first arrival to that of the attempt after ``times`` in vain, s; of the shape of ``times``."""
+        vain = np.asarray(times, dtype=float)
+        return np.asarray(vain * self.patience_s + self.backoff_s * (2.0**vain - 1.0))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -52,6 +88,7 @@ class Stream:
     Attributes:
         burst: variability of arrivals beyond Poisson at this rate; None: Poisson.
         priority: larger is served first.
+        patience: when its requests leave; None: they wait as long as it takes.
     """
 
     name: str
@@ -59,6 +96,7 @@ class Stream:
     lengths: Lengths
     burst: Burst | None = None
     priority: int = 0
+    patience: Patience | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -117,6 +155,7 @@ class RequestClass:
         burst: variability of arrivals beyond Poisson at this rate; None: Poisson.
         isolate: its pools serve no other class.
         batch: the requests come at once instead, and the deadline is among the targets; None: they come one by one.
+        patience: when its requests leave, and how often they come again; None: they wait as long as it takes.
     """
 
     name: str
@@ -131,6 +170,7 @@ class RequestClass:
     batch: Batch | None = None
     alternatives: tuple[ModelTier, ...] = ()
     min_quality: float | None = None
+    patience: Patience | None = None
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -177,6 +217,7 @@ class RequestClass:
             lengths=self.lengths,
             burst=None if self.burst is None else self.burst.thinned(share),
             priority=self.priority,
+            patience=self.patience,
         )
 
     def part(self, share: float) -> RequestClass:
@@ -204,6 +245,8 @@ class RequestClass:
         if self.alternatives:
             tiers = {tier.model: tier.to_dict() for tier in self.alternatives}
             data |= {"alternatives": tiers, "min_quality": self.min_quality}
+        if self.patience is not None:
+            data |= {"patience": asdict(self.patience)}
         return data
 
     @classmethod
@@ -211,6 +254,8 @@ class RequestClass:
         """The inverse of :meth:`to_dict`."""
         lengths, slos, burst, batch = data["lengths"], data["slo"], data.get("burst"), data.get("batch")
         alternatives, min_quality = data.get("alternatives", {}), data.get("min_quality")
+        patience = data.get("patience")
+        assert patience is None or isinstance(patience, Mapping)
         assert isinstance(alternatives, Mapping)
         assert isinstance(lengths, Mapping) and isinstance(slos, Sequence)
         assert batch is None or isinstance(batch, Mapping)
@@ -228,4 +273,5 @@ class RequestClass:
             batch=None if batch is None else Batch.from_dict(batch),
             alternatives=tuple(ModelTier.from_dict(str(name), tier) for name, tier in alternatives.items()),
             min_quality=None if min_quality is None else float(str(min_quality)),
+            patience=None if patience is None else Patience(**patience),
         )

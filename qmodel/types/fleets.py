@@ -194,6 +194,7 @@ class SloRow:
     Attributes:
         cls: class name (``class`` in tables).
         path: pools joined with `` > ``, or ``fleet`` for the mixture over paths.
+        metric, stat: of ``abandoned``, a ``share``, target and values are shares, not seconds.
         predicted_s: None where the pool is not stable, or runs at a measured capacity.
         low_s, high_s: prediction at the 90 % bands of step law and queueing model, down and up; high is None where
             the pool is not stable there.

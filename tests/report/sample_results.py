@@ -179,7 +179,13 @@ def an_overloaded_evaluation() -> Evaluation:
 def a_capacity() -> CapacityResult:
     """A fleet that carries a fifth more than it is asked to."""
     row = CurveRow(
-        factor=1.0, rate_rps=12.0, utilisation=0.7123, worst_slo="chat ttft_p95_s", worst_ratio=0.824, met=True
+        factor=1.0,
+        rate_rps=12.0,
+        utilisation=0.7123,
+        goodput_rps=12.0,
+        worst_slo="chat ttft_p95_s",
+        worst_ratio=0.824,
+        met=True,
     )
     return CapacityResult(
         factor=1.2,
@@ -187,8 +193,8 @@ def a_capacity() -> CapacityResult:
         binding="chat ttft_p95_s in p1",
         curve=(
             row,
-            replace(row, factor=1.2, rate_rps=14.4, utilisation=0.855, worst_ratio=1.0),
-            replace(row, factor=1.45, rate_rps=17.4, utilisation=None, worst_ratio=None, met=False),
+            replace(row, factor=1.2, rate_rps=14.4, utilisation=0.855, goodput_rps=14.4, worst_ratio=1.0),
+            replace(row, factor=1.45, rate_rps=17.4, utilisation=None, goodput_rps=None, worst_ratio=None, met=False),
         ),
         assumptions=("Arrivals of chat are Poisson.",),
     )

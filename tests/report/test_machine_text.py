@@ -72,4 +72,4 @@ def test_numbers_that_are_missing_or_not_finite_are_empty_in_csv() -> None:
 def test_a_curve_as_csv() -> None:
     rows = a_capacity().to_dict()["curve"]
     assert isinstance(rows, list)
-    assert csv_text(rows, TABLE_COLUMNS["curve"]).splitlines()[-1] == "1.45,17.4,,chat ttft_p95_s,,false"
+    assert csv_text(rows, TABLE_COLUMNS["curve"]).splitlines()[-1] == "1.45,17.4,,,chat ttft_p95_s,,false"

@@ -101,10 +101,10 @@ Carries    1.200 x the demand = 14.4 requests/s
 Stopped by chat ttft_p95_s in p1
 
 Service curve
-  demand x  requests/s  utilisation %  tightest target  predicted / target  met
-     1.000        12.0           71.2  chat ttft_p95_s               0.824  yes
-     1.200        14.4           85.5  chat ttft_p95_s               1.000  yes
-     1.450        17.4       unstable  chat ttft_p95_s            unstable  no
+  demand x  requests/s  utilisation %  served/s  tightest target  predicted / target  met
+     1.000        12.0           71.2      12.0  chat ttft_p95_s               0.824  yes
+     1.200        14.4           85.5      14.4  chat ttft_p95_s               1.000  yes
+     1.450        17.4       unstable  unstable  chat ttft_p95_s            unstable  no
 
 Assumptions
   - Arrivals of chat are Poisson.

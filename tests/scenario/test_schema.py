@@ -142,6 +142,26 @@ def test_a_scenario_is_frozen_and_travels_between_processes():
         ({"classes__chat__floor": 0.9},
          "classes.chat.floor: needs the quality of each model; "
          "state models: {<name>: {quality: 0.8}} instead of model, or leave it out"),
+        ({"classes__chat__patience_s": 5},
+         "classes.chat.patience_s: does not say which share of the requests may leave, so a plan might lose nearly all "
+         "of them; add slo: {abandoned_share: 0.01}"),
+        ({"classes__chat__slo": {"abandoned_share": 0.01}},
+         "classes.chat.slo.abandoned_share: means nothing without patience_s: nobody leaves; add patience_s: <s>"),
+        ({"classes__chat__retries": 2},
+         "classes.chat.retries: means nothing without patience_s; add patience_s, or leave it out"),
+        ({"classes__chat__patience_s": 5, "classes__chat__slo": {"abandoned_share": 1}},
+         "classes.chat.slo.abandoned_share: must be less than 1 (got 1)"),
+        ({"classes__chat__patience_s": 5, "classes__chat__slo": {"abandoned_share": 0.1}, "classes__chat__retries": 2,
+          "classes__chat__backoff_s": 0},
+         "classes.chat.backoff_s: must be greater than 0 where requests come again (got 0)"),
+        ({"classes__chat__patience_s": 5, "classes__chat__slo": {"abandoned_share": 0.1},
+          "classes__chat__rate_rps": None, "classes__chat__arrivals": {"rate_rps": 2, "scv": 4}},
+         "classes.chat.patience_s: requests that leave are predicted for Poisson arrivals only, and arrivals states "
+         "scv; leave arrivals.scv out"),
+        ({"classes__chat__patience_s": 0}, "classes.chat.patience_s: must be greater than 0 (got 0)"),
+        ({"objective": {"minimize": "abandoned_share", "class": "chat"}},
+         "objective.minimize: must be cost_usd_per_hour or a target in seconds (got 'abandoned_share'); "
+         "state it as a target: slo: {abandoned_share: 0.01}"),
         ({"classes__chat__model": " "}, "classes.chat.model: is empty text"),
         ({"classes__chat__slo": None}, "classes.chat: 'slo' is missing; add slo: {ttft_p95_s: 0.5}"),
         ({"classes__chat__slo": {}}, "classes.chat.slo: must not be empty"),

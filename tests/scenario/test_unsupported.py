@@ -14,7 +14,8 @@ from tests.scenario.examples import small
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
-        ({"classes__chat__patience_s": 3}, "classes.chat.patience_s: not supported yet: requests that give up"),
+        ({"classes__chat__session": {"turns": 3}},
+         "classes.chat.session: not supported yet: sessions of several turns"),
         ({"classes__chat__engine": {"router": "jsq"}},
          "classes.chat.engine: not supported yet: engine settings by class; "
          "set them in engine or fleet.gpus.<gpu>.engine"),

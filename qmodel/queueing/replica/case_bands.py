@@ -14,7 +14,10 @@ from qmodel.queueing.replica.pool_cases import Wanted, broadcast_cases, check_wa
 from qmodel.queueing.replica.work import ClassWork, pooled_work
 from qmodel.types import METRICS, FloatArray, Metric, Replica, RequestClass, Stream
 
-__all__ = ["class_bands", "clumps", "pool_bands"]
+__all__ = ["ABANDONED", "class_bands", "clumps", "pool_bands"]
+
+
+ABANDONED = ErrorBand(mean=2.0, p95=2.0, p99=2.0)  # measured, docs/theory/patience.md
 
 
 def class_bands(
@@ -83,6 +86,9 @@ def pool_bands(
     by_name = {item.name: item for item in streams}
     bands = np.empty((sizes.size, len(wanted)))
     for column, (name, metric, p) in enumerate(wanted):
+        if metric == "abandoned":
+            bands[:, column] = ABANDONED.mean
+            continue
         bands[:, column] = queueing_band(
             _measured_as(metric, by_name[name]), p, used, by_memory, bursty=bursty, ranked=ranked
         )

@@ -9,16 +9,24 @@ import numpy as np
 import numpy.typing as npt
 
 from qmodel.queueing.bursts.phases import BurstComponent, burst_components
+from qmodel.queueing.replica.attempts import impatient_cases
 from qmodel.queueing.replica.chain import top_rate_rps
 from qmodel.queueing.replica.kv_limited import length_overload, memory_limit
 from qmodel.queueing.replica.plain_pools import solve_plain
-from qmodel.queueing.replica.pool_cases import Wanted, broadcast_cases, check_pool, check_wanted, rows_by_replica
-from qmodel.queueing.replica.pools import solve
+from qmodel.queueing.replica.pool_cases import (
+    Wanted,
+    broadcast_cases,
+    check_pool,
+    check_wanted,
+    patience_of,
+    rows_by_replica,
+)
+from qmodel.queueing.replica.pools import solve, solved_given
 from qmodel.queueing.replica.prefill import Backlog
 from qmodel.queueing.replica.solved_pools import ClassView, SolvedPools
 from qmodel.queueing.replica.stacks import Setting, in_stacks, stacked
 from qmodel.queueing.replica.work import pooled_work
-from qmodel.types import FloatArray, IntArray, Metric, Replica, RequestClass, Router, Stream
+from qmodel.types import FloatArray, IntArray, Metric, Patience, Replica, RequestClass, Router, Stream
 
 __all__ = ["least_tpot", "pool_metrics"]
 
@@ -40,11 +48,13 @@ def pool_metrics(
         streams: classes at load 1, requests/s.
         counts: replicas of each case, shape (C,) or a scalar.
         loads: factor on the rates of each case, shape (C,) or a scalar: so large a part of streams and bursts comes.
-        router: ``random``, ``round_robin`` or ``jsq``.
-        wanted: W triples of class name, metric and level p in (0, 1), None for the mean.
+        router: ``random``, ``round_robin`` or ``jsq``; for streams with patience not ``round_robin``.
+        wanted: W triples of class name, metric and level p in (0, 1), None for the mean and for ``abandoned``, the
+            share of the requests that leave for good where the streams have patience.
 
     Returns:
-        Values in s, shape (C, W); infinite where the load is too high.
+        Values in s, shape (C, W); infinite where the load is too high. With patience they are those of the requests
+        that are served, and no load is.
 
     Raises:
         ValueError: naming the argument that is out of range.
@@ -59,6 +69,12 @@ def pool_metrics(
     engines, sizes, factors = broadcast_cases(replicas, counts, loads)
     check_wanted(streams, wanted)
     values = np.full((sizes.size, len(wanted)), np.inf)
+    patience = patience_of(streams)
+    if patience is not None:
+        for rows, found, state in _impatient(engines, streams, sizes, factors, router, patience):
+            values[rows] = _columns(state, wanted, state.waiting())
+            values[rows] = np.where([metric == "abandoned" for _, metric, _ in wanted], found[:, None], values[rows])
+        return values
     per_token = all(metric == "tpot" for _, metric, _ in wanted)
     for group in _groups(engines, streams, sizes, factors, router):
         rows = np.arange(group.rows.size)
@@ -181,6 +197,25 @@ def _groups(
             router=router,
             components=components,
         )
+
+
+def _impatient(
+    engines: Sequence[Replica],
+    streams: Sequence[Stream | RequestClass],
+    sizes: FloatArray,
+    factors: FloatArray,
+    router: Router,
+    patience: Patience,
+) -> Iterator[tuple[IntArray, FloatArray, SolvedPools]]:
+    """Cases in parts, with the share that leaves for good and what those who are served meet."""
+    for replica, rows in rows_by_replica(engines):
+        check_pool(replica, router)
+        work = pooled_work(replica, streams)
+        if length_overload(replica, work) is not None:
+            continue
+        for part in _parts(rows):
+            found = impatient_cases(replica, work, patience, work.rate_rps * factors[part], sizes[part], router)
+            yield part, found.abandoned, solved_given(replica, work, found.seen, found.served_rps)
 
 
 def _apart(rows: IntArray, sizes: FloatArray, router: Router) -> list[IntArray]:

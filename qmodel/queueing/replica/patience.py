@@ -8,23 +8,14 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from qmodel.queueing.replica.chain import Occupancy, chain_states, memory_s, top_rate_rps
-from qmodel.queueing.replica.kv_limited import MemoryLimit, length_overload, memory_limit
+from qmodel.queueing.replica.attempts import impatient_cases
+from qmodel.queueing.replica.kv_limited import length_overload
 from qmodel.queueing.replica.pools import predictions_given
 from qmodel.queueing.replica.predictions import ClassPrediction
-from qmodel.queueing.replica.slot_waits import slot_wait_shape
 from qmodel.queueing.replica.work import Work, pooled_work
-from qmodel.types import FloatArray, Overload, Replica, RequestClass, Router, Stream
+from qmodel.types import Overload, Patience, Replica, RequestClass, Router, Stream
 
 __all__ = ["ImpatientPool", "impatient_pool"]
-
-_ROUNDS = 200
-_SETTLED = 1e-9
-_FULLEST = 0.9995  # utilisation at which the shape of waits is taken where more is offered
-_MOST_EXPONENT = 600.0
-_WAIT_POINTS = 801
-_FAR = 40.0  # decay lengths
-_LEAST_SCV = 2e-4  # of waits that nearly all last as long as the patience
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -41,6 +32,7 @@ class ImpatientPool:
         wait_mean_s: mean wait of the attempts that are served, s.
         lost_mean_s: mean time that served requests lost in earlier attempts and pauses, s.
         mean_batch: mean sequences in service per replica.
+        kv_fill: mean pool tokens held over the pool's tokens; None where memory is not limited.
         classes: predictions for requests that are served, from the arrival of the attempt that is; empty with an
             overload.
         overload: a request that outgrows the memory; None otherwise, for load alone is none.
@@ -55,6 +47,7 @@ class ImpatientPool:
     wait_mean_s: float
     lost_mean_s: float
     mean_batch: float
+    kv_fill: float | None
     classes: Mapping[str, ClassPrediction]
     overload: Overload | None = None
 
@@ -75,6 +68,7 @@ class ImpatientPool:
             "wait_mean_s": self.wait_mean_s,
             "lost_mean_s": self.lost_mean_s,
             "mean_batch": self.mean_batch,
+            "kv_fill": self.kv_fill,
             "classes": {name: found.to_dict() for name, found in self.classes.items()},
             "overload": None if self.overload is None else asdict(self.overload),
         }
@@ -94,8 +88,7 @@ def impatient_pool(
 
     Below the limits of slots and memory it is the pool of :func:`pool`. At the limits the wait that an arrival would
     have has a density that falls (or, in overload, rises) exponentially up to the patience: who would wait longer
-    leaves then. Requests that come again add to the arrivals, as if at random: a fixed point, the least one where
-    there are several.
+    leaves then. Requests that come again add to the arrivals, as if at random: a fixed point.
 
     Args:
         replica: engine instance that the pool is made of.
@@ -124,164 +117,29 @@ def impatient_pool(
         speed and the ratio for general lengths are own construction, see docs/theory/patience.md.
     """
     _check(replicas, patience_s, retries, backoff_s, router)
+    patience = Patience(patience_s=patience_s, retries=retries, backoff_s=backoff_s)
     work = pooled_work(replica, classes)
     too_long = length_overload(replica, work)
     if too_long is not None:
         return _too_long(work, too_long)
-    pool = _Pool.of(replica, work, float(replicas), router)
-    rate_rps = work.rate_rps
-    for _ in range(_ROUNDS):
-        leaving = pool.attempt(rate_rps, patience_s).leaving
-        wanted = work.rate_rps * sum(leaving**k for k in range(retries + 1))
-        if abs(wanted - rate_rps) <= _SETTLED * rate_rps:
-            break
-        rate_rps = 0.5 * (rate_rps + wanted)
-    found = pool.attempt(rate_rps, patience_s)
-    again = [found.leaving**k for k in range(retries + 1)]
-    served = sum(again) * (1.0 - found.leaving)
-    lost_s = [k * patience_s + backoff_s * (2.0**k - 1.0) for k in range(retries + 1)]
-    throughput = np.array([rate_rps * (1.0 - found.leaving) / replicas])
+    found = impatient_cases(replica, work, patience, np.array([work.rate_rps]), np.array([float(replicas)]), router)
+    leaving, rate_rps = float(found.leaving[0]), float(found.attempt_rps[0])
+    again = [leaving**k for k in range(retries + 1)]
+    served = sum(again) * (1.0 - leaving)
+    lost_s = patience.lost_s(np.arange(retries + 1)).tolist()
     return ImpatientPool(
-        abandoned=found.leaving ** (retries + 1),
-        leaving=found.leaving,
+        abandoned=float(found.abandoned[0]),
+        leaving=leaving,
         attempts=sum(again),
         attempt_rps=rate_rps,
-        utilisation=rate_rps / (replicas * pool.top_rps),
-        p_wait=found.p_wait,
-        wait_mean_s=found.wait_mean_s,
-        lost_mean_s=sum(p * (1.0 - found.leaving) * s for p, s in zip(again, lost_s, strict=True))
-        / max(served, 1e-300),
+        utilisation=float(found.utilisation[0]),
+        p_wait=float(found.p_wait[0]),
+        wait_mean_s=float(found.wait_mean_s[0]),
+        lost_mean_s=sum(p * (1.0 - leaving) * s for p, s in zip(again, lost_s, strict=True)) / max(served, 1e-300),
         mean_batch=float(found.seen.mean_batch[0]),
-        classes=predictions_given(replica, work, found.seen, throughput),
+        kv_fill=None if replica.kv_tokens is None else float(found.seen.mean_batch[0]) * work.held / replica.kv_tokens,
+        classes=predictions_given(replica, work, found.seen, found.served_rps),
     )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Attempt:
-    """What attempts at one rate meet; ``seen`` and ``wait_mean_s`` are of those that are served."""
-
-    leaving: float
-    p_wait: float
-    wait_mean_s: float
-    seen: Occupancy
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Pool:
-    """A chain of one replica, or of all with a shortest-queue router.
-
-    Attributes:
-        machines: replicas that share the chain.
-        others: chains that share the stream.
-        top_rps: largest rate of one replica, requests/s.
-        number, weight, batch, tau, speed: nodes of the chain up to its last state, shape (K,).
-    """
-
-    replica: Replica
-    work: Work
-    limit: MemoryLimit | None
-    machines: float
-    others: float
-    top_rps: float
-    by_memory: bool
-    number: FloatArray
-    weight: FloatArray
-    batch: FloatArray
-    tau: FloatArray
-    speed: FloatArray
-
-    @classmethod
-    def of(cls, replica: Replica, work: Work, replicas: float, router: Router) -> _Pool:
-        limit = memory_limit(replica, work)
-        top_rps, by_memory = top_rate_rps(replica, work, limit)
-        machines = replicas if router == "jsq" else 1.0
-        number, weight, batch, tau, speed = (
-            item[0] for item in chain_states(replica, work, limit, np.array([machines]))
-        )
-        last = number.size
-        if by_memory and limit is not None:  # arrivals wait from where memory is full on average
-            last = max(int(np.searchsorted(number, limit.fits * machines)), 2)
-        return cls(
-            replica=replica,
-            work=work,
-            limit=limit,
-            machines=machines,
-            others=replicas / machines,
-            top_rps=top_rps,
-            by_memory=by_memory,
-            number=number[:last],
-            weight=weight[:last],
-            batch=batch[:last],
-            tau=tau[:last],
-            speed=np.minimum(speed[:last], top_rps * machines),
-        )
-
-    def attempt(self, rate_rps: float, patience_s: float) -> _Attempt:
-        """Attempts at ``rate_rps`` of the whole pool."""
-        rate = rate_rps / self.others
-        free, full = self._masses(rate)
-        top = self.top_rps * self.machines
-        rho = np.array([min(rate / top, _FULLEST)])
-        ratio, _ = slot_wait_shape(self.replica, self.work, self.limit, np.array([self.machines]), rho, self.by_memory)
-        spread = float(np.asarray(ratio).ravel()[0])
-        fall, end = (top - rate) / spread, top / spread
-        far = _FAR / max(abs(fall), 1e-300)  # beyond it nothing of the density is left
-        x = np.linspace(max(patience_s - far, 0.0) if fall < 0.0 else 0.0, patience_s, _WAIT_POINTS)
-        if fall > 0.0:
-            x = np.linspace(0.0, min(far, patience_s), _WAIT_POINTS)
-        exponent = -fall * x
-        shift = max(float(exponent.max()), 0.0)  # keeps an overloaded queue's rising density finite
-        density = full * top / spread * np.exp(exponent - shift)
-        below = free * math.exp(-min(shift, _MOST_EXPONENT))
-        waited, squared = (float(np.trapezoid(density * x**k, x)) for k in (1, 2))
-        within = float(np.trapezoid(density, x))
-        beyond = full * top / spread * math.exp(max(-fall * patience_s - shift, -_MOST_EXPONENT)) / end
-        total = float(below.sum()) + within + beyond
-        leaving = beyond / total
-        seen = np.append(below, within) / max(float(below.sum()) + within, 1e-300)
-        time = np.append(below, within + beyond) / total
-        wait_s, p_wait = waited / max(within, 1e-300), float(seen[-1])
-        return _Attempt(
-            leaving=leaving,
-            p_wait=(within + beyond) / total,
-            wait_mean_s=p_wait * wait_s,
-            seen=self._occupancy(rate * (1.0 - leaving), seen, time, wait_s, squared / max(within, 1e-300)),
-        )
-
-    def _masses(self, rate: float) -> tuple[FloatArray, float]:
-        """Unnormalised masses of the states in which nobody waits, and of the single state that fills the pool."""
-        slow = -np.log(np.append(self.speed[1], self.speed[1:]))
-        gaps = np.diff(self.number)
-        steps = 0.5 * gaps * (slow[1:] + slow[:-1]) + 0.5 * np.diff(slow)
-        log_mass = self.number * math.log(rate) + np.append(0.0, np.cumsum(steps))
-        mass = np.exp(np.maximum(log_mass - log_mass.max(), -_MOST_EXPONENT))
-        free = mass * self.weight
-        free[-1] = max(free[-1] - mass[-1], 0.0)
-        return free, float(mass[-1])
-
-    def _occupancy(
-        self, served_rps: float, seen: FloatArray, time: FloatArray, wait_s: float, square: float
-    ) -> Occupancy:
-        batch, tau = (np.append(item, item[-1]) for item in (self.batch, self.tau))
-        mean = float(time @ batch)
-        tau_mean = float(time @ (batch * tau)) / mean
-        second = float(time @ batch**2) / mean
-        one = np.ones(1)
-        run_in = tau_mean / 2.0
-        return Occupancy(
-            utilisation=one * served_rps / (self.top_rps * self.machines),
-            batch=batch[None, :],
-            seen=seen[None, :],
-            mean_batch=one * mean,
-            idle=one * float(seen @ (np.append(self.number, np.inf) < self.machines)),
-            residence_s=one * mean * self.machines / served_rps,
-            p_wait=one * float(seen[-1]),
-            wait_mean_s=one * max(wait_s - run_in, wait_s / 4.0),
-            wait_scv=one * max(square / max(wait_s, 1e-300) ** 2 - 1.0, _LEAST_SCV),
-            tau_mean_s=one * tau_mean,
-            tau_variance=one * max(float(time @ (batch * tau**2)) / mean - tau_mean**2, 0.0),
-            memory_s=memory_s(self.replica, self.work, np.maximum(one * second, 1.0)),
-        )
 
 
 def _too_long(work: Work, overload: Overload) -> ImpatientPool:
@@ -295,6 +153,7 @@ def _too_long(work: Work, overload: Overload) -> ImpatientPool:
         wait_mean_s=math.inf,
         lost_mean_s=0.0,
         mean_batch=0.0,
+        kv_fill=None,
         classes={},
         overload=overload,
     )

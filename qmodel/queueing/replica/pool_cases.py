@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from qmodel.queueing.replica.kv_limited import MemoryLimit
 from qmodel.queueing.replica.work import Work
-from qmodel.types import METRICS, FloatArray, Metric, Overload, Replica, RequestClass, Stream
+from qmodel.types import METRICS, FloatArray, Metric, Overload, Patience, Replica, RequestClass, Stream
 
 __all__ = [
     "Wanted",
@@ -18,6 +18,7 @@ __all__ = [
     "check_pool",
     "check_wanted",
     "overload_at",
+    "patience_of",
     "rows_by_replica",
 ]
 
@@ -82,10 +83,30 @@ def check_wanted(streams: Sequence[Stream | RequestClass], wanted: Sequence[Want
     for name, metric, p in wanted:
         if name not in names:
             raise ValueError(f"wanted names class {name!r}; the streams are {sorted(names)}")
+        if metric == "abandoned" and p is None and patience_of(streams) is not None:
+            continue
         if metric not in METRICS:
             raise ValueError(f"wanted names metric {metric!r}; metrics are {', '.join(METRICS)}")
         if p is not None and not 0.0 < p < 1.0:
             raise ValueError(f"a level p in wanted must lie strictly between 0 and 1 (got {p!r})")
+
+
+def patience_of(streams: Sequence[Stream | RequestClass]) -> Patience | None:
+    """The patience of all requests of a pool, None where they wait as long as it takes.
+
+    Raises:
+        ValueError: where classes differ in it, come in bursts or differ in priority beside it: no model describes that.
+    """
+    if all(item.patience is None for item in streams):
+        return None
+    names = ", ".join(item.name for item in streams)
+    if len({item.patience for item in streams}) > 1:
+        raise ValueError(f"classes of one pool must have the same patience ({names} differ)")
+    if any(item.burst is not None for item in streams):
+        raise ValueError(f"arrivals of classes with patience must be Poisson ({names})")
+    if len({item.priority for item in streams}) > 1:
+        raise ValueError(f"classes of one pool with patience must have the same priority ({names} differ)")
+    return streams[0].patience
 
 
 def cases_of(counts: npt.ArrayLike, loads: npt.ArrayLike) -> tuple[FloatArray, FloatArray]:

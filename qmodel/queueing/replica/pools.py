@@ -34,7 +34,16 @@ from qmodel.queueing.replica.token_times import pace
 from qmodel.queueing.replica.work import ClassWork, Work, pooled_work
 from qmodel.types import METRICS, FloatArray, Metric, Replica, RequestClass, Router, Stream
 
-__all__ = ["ClassPrediction", "PoolPrediction", "Prediction", "pool", "predictions_given", "solve", "utilisation"]
+__all__ = [
+    "ClassPrediction",
+    "PoolPrediction",
+    "Prediction",
+    "pool",
+    "predictions_given",
+    "solve",
+    "solved_given",
+    "utilisation",
+]
 
 _NOBODY_RPS = 1e-9
 
@@ -44,7 +53,8 @@ def pool(
 ) -> PoolPrediction:
     """Predict TTFT, answer start, TPOT and completion of every class in a pool.
 
-    Classes go by priority, equal ones first come, first served; arrivals are Poisson unless a class has a burst. A
+    Requests wait as long as it takes: those with patience are for :func:`predict_pool`. Classes go by priority, equal
+    ones first come, first served; arrivals are Poisson unless a class has a burst. A
     random router sends each replica its share of a burst, a shortest queue spreads it.
 
     Args:
@@ -144,7 +154,23 @@ def predictions_given(
         seen: occupancy of one case.
         rate_rps: arrivals at one replica, shape (1,).
     """
-    state = SolvedPools(
+    state = solved_given(replica, work, seen, rate_rps)
+    waiting = state.waiting()
+    _, by_memory = top_rate_rps(replica, work, memory_limit(replica, work))
+    bands = class_bands(work.classes, float(seen.utilisation[0]), by_memory)
+    return {member.name: _class_prediction(state, member, waiting, bands[member.name]) for member in work.classes}
+
+
+def solved_given(replica: Replica, work: Work, seen: Occupancy, rate_rps: FloatArray) -> SolvedPools:
+    """Pools whose occupancy is known, C cases of first come, first served.
+
+    Args:
+        replica: engine instance.
+        work: requests of all classes.
+        seen: occupancy.
+        rate_rps: requests that one replica serves, shape (C,).
+    """
+    return SolvedPools(
         replica=replica,
         work=work,
         seen=seen,
@@ -156,10 +182,6 @@ def predictions_given(
         bursts=None,
         ranks=None,
     )
-    waiting = state.waiting()
-    _, by_memory = top_rate_rps(replica, work, memory_limit(replica, work))
-    bands = class_bands(work.classes, float(seen.utilisation[0]), by_memory)
-    return {member.name: _class_prediction(state, member, waiting, bands[member.name]) for member in work.classes}
 
 
 def solve(

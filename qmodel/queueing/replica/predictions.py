@@ -13,7 +13,7 @@ from qmodel.queueing.replica.error_bands import ErrorBand
 from qmodel.queueing.replica.percentiles import GridLaw, KernelLaw
 from qmodel.types import METRICS, FloatArray, Metric, Overload
 
-__all__ = ["ClassPrediction", "LengthRange", "PoolPrediction", "Prediction"]
+__all__ = ["ClassPrediction", "Impatience", "LengthRange", "PoolPrediction", "Prediction"]
 
 _USUAL = (0.5, 0.9, 0.95, 0.99)
 
@@ -111,6 +111,8 @@ class ClassPrediction:
     Attributes:
         share: of the class's requests that this is about: 1, less for a range of output lengths.
         slowdown_mean: mean over requests of the completion over that of the same request alone in an empty replica.
+        abandoned: share of its requests that leave for good, as a mean; None where they wait as long as it takes. All
+            else is about those that are served, from the arrival of the attempt that is.
     """
 
     ttft: Prediction
@@ -120,10 +122,12 @@ class ClassPrediction:
     share: float = 1.0
     slowdown_mean: float = math.nan
     lengths: LengthRange | None = field(default=None, repr=False)
+    abandoned: Prediction | None = None
 
     def metric(self, name: Metric) -> Prediction:
         """The prediction of the metric called ``name``."""
-        by_name: dict[str, Prediction] = {
+        by_name: dict[str, Prediction] = {} if self.abandoned is None else {"abandoned": self.abandoned}
+        by_name |= {
             "ttft": self.ttft,
             "answer_start": self.answer_start,
             "tpot": self.tpot,
@@ -180,6 +184,25 @@ class ClassPrediction:
         }
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Impatience:
+    """What comes of requests that leave a pool when they have waited too long, and may come again.
+
+    Attributes:
+        abandoned: share of the requests that leave for good.
+        attempts: mean attempts of one request.
+        attempt_rps: attempts that the whole pool receives, requests/s.
+        goodput_rps: requests that it serves, requests/s.
+        lost_mean_s: mean time that served requests lost in earlier attempts and pauses, s.
+    """
+
+    abandoned: float
+    attempts: float
+    attempt_rps: float
+    goodput_rps: float
+    lost_mean_s: float
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PoolPrediction(Mapping[str, ClassPrediction]):
     """A pool under its load; a mapping from class names, empty where the pool is not stable.
@@ -192,6 +215,7 @@ class PoolPrediction(Mapping[str, ClassPrediction]):
         mean_batch: mean sequences in service per replica; None where not stable.
         p_wait: probability that a request waits for a slot or for memory; None where not stable.
         classes: predictions by class name.
+        impatience: what comes of requests that leave; None where they wait as long as it takes.
     """
 
     stable: bool
@@ -201,6 +225,7 @@ class PoolPrediction(Mapping[str, ClassPrediction]):
     mean_batch: float | None
     p_wait: float | None
     classes: Mapping[str, ClassPrediction]
+    impatience: Impatience | None = None
 
     def __getitem__(self, name: str) -> ClassPrediction:
         if name not in self.classes:
