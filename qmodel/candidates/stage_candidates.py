@@ -19,6 +19,7 @@ __all__ = [
     "StageCandidate",
     "on_stages",
     "part_name",
+    "part_of",
     "serves_prefill",
     "splits",
     "staged_candidates",
@@ -141,7 +142,13 @@ def stage_part(item: RequestClass, role: Stage, split: float | None) -> RequestC
             slos.append(slo)
         elif slo.metric in ("ttft", "answer_start") and role == "prefill":
             slos.append(replace(slo, metric="ttft"))
-    return replace(item, name=part_name(item.name, role, split), slos=tuple(slos))
+    alone = replace(item, alternatives=(), min_quality=None)  # a part is one model's
+    return replace(alone, name=part_name(part_of(item), role, split), slos=tuple(slos))
+
+
+def part_of(item: RequestClass) -> str:
+    """What the parts of a class are named by: the class, and its model where several may serve it."""
+    return f"{item.name} by {item.model}" if len(item.models) > 1 else item.name
 
 
 def thinks(item: RequestClass) -> bool:

@@ -16,6 +16,7 @@ from qmodel.candidates.stage_candidates import (
     Stage,
     StageCandidate,
     part_name,
+    part_of,
     splits,
     stage_part,
     staged_candidates,
@@ -35,10 +36,12 @@ class Chain:
     """A class that may be carried by pools in a row, each of which carries its part.
 
     Attributes:
+        model: of all of the pools.
         parts: names of its parts, from the first stage to the last.
     """
 
     cls: str
+    model: str
     parts: tuple[str, ...]
 
 
@@ -86,10 +89,11 @@ class StageColumns:
             )
         return [item for item in found if item.chains != self.chains]
 
-    def serves(self, name: str) -> bool:
-        """Whether every part of a class is carried by some pool."""
+    def serves(self, name: str, model: str) -> bool:
+        """Whether every part of a class is carried by some pool of a model."""
         return any(
-            chain.cls == name and all(any(found.serves(part) for found in self.sets.values()) for part in chain.parts)
+            (chain.cls, chain.model) == (name, model)
+            and all(any(found.serves(part) for found in self.sets.values()) for part in chain.parts)
             for chain in (*self.chains, *self.bounding)
         )
 
@@ -180,7 +184,11 @@ class _Made:
                     continue
                 names = [self._set(name, role, split, staged[role], members) for role in roles]
                 links = [
-                    Chain(cls=item.name, parts=tuple(part_name(item.name, role, split) for role in roles))
+                    Chain(
+                        cls=item.name,
+                        model=item.model,
+                        parts=tuple(part_name(part_of(item), role, split) for role in roles),
+                    )
                     for item in members
                 ]
                 if split is None:

@@ -188,7 +188,7 @@ def _targets(instance: Instance) -> Iterator[_Figure]:
                     changed.append(replace(instance, classes={**instance.classes, name: _asking(item, model, slos)}))
                 yield _Figure(
                     key=f"{place}.slo.{slo.key}",
-                    unit="s",
+                    unit="share" if slo.metric == "abandoned" else "s",
                     present=slo.target_s,
                     less=changed[0],
                     more=changed[1],

@@ -323,7 +323,8 @@ def _balanced(
             if column.candidate.model == model:
                 for name, share in column.shares.items():
                     elsewhere[name] = elsewhere.get(name, 0.0) + share * count
-        for name, share in carried_in_rows(demand.stages.chains, elsewhere).items():
+        mine_only = [chain for chain in demand.stages.chains if chain.model == model]
+        for name, share in carried_in_rows(mine_only, elsewhere).items():
             elsewhere[name] = elsewhere.get(name, 0.0) + share
         mine = [item for item in used if item.pool.candidate.model == model]
         found += balanced(mine, elsewhere, lambda program: _solve(program, options, deadline).values)

@@ -55,7 +55,7 @@ def diagnose(
         if not pools and not measured:
             return _nothing_fits(model, candidates.refused_of(model), limits)
         for item in group:
-            if _measured_for(sets[name], item) or stages.serves(item.name):
+            if _measured_for(sets[name], item) or stages.serves(item.name, item.model):
                 continue
             reached = late_batch if item.batch is not None else _unreachable
             alike = all(tier.lengths is None and tier.slos is None for tier in item.alternatives)
@@ -65,7 +65,7 @@ def diagnose(
                 return found
     for name, group in classes.items():
         for item in group:
-            elsewhere = _measured_for(sets[name], item) or stages.serves(item.name) or len(item.models) > 1
+            elsewhere = _measured_for(sets[name], item) or stages.serves(item.name, item.model) or len(item.models) > 1
             if not elsewhere and not any(sets[name].least[item.name]):
                 beyond_limits = too_large_batch if item.batch is not None else _beyond_limits
                 return beyond_limits(candidates.of(item.model), item, limits)

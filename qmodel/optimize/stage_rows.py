@@ -56,7 +56,7 @@ def add_chains(ledger: Ledger, chains: Sequence[Chain]) -> list[str]:
     """
     for chain in chains:
         passing = ledger.builder.variable(f"{PASSING} {' '.join(chain.parts)}", cost=0.0, upper=1.0, integer=False)
-        ledger.carries(passing, passing, {chain.cls: 1.0, **dict.fromkeys(chain.parts, -1.0)})
+        ledger.carries(passing, passing, {chain.cls: 1.0, **dict.fromkeys(chain.parts, -1.0)}, model=chain.model)
     return list(dict.fromkeys(part for chain in chains for part in chain.parts))
 
 

@@ -74,8 +74,8 @@ def pools_of(
         for name, share in column.shares.items():
             key = (name, column.candidate.model)
             carried[key] = carried.get(key, 0.0) + share * count
-    left = {name: 1.0 - share for name, share in row.shares.items()}
-    carried = {key: share / (left.get(key[0], 1.0) * wanted.get(key, 1.0)) for key, share in carried.items()}
+    passing = row.shares
+    carried = {key: share / (wanted.get(key, 1.0) - passing.get(key, 0.0)) for key, share in carried.items()}
     parts = [_separate(instance, members, carried) for members in groups.values()]
     for place, members in enumerate(groups.values()):
         others = [item.holding for part in (*parts[:place], *parts[place + 1 :]) for item in part]

@@ -68,13 +68,18 @@ def build(
     measured = measured_pools_of(instance, choice.open_pools)
     row: PlannedRow | None = NO_ROW
     if staged:
-        elsewhere = carried_by(measured)
-        for column, count in unified:
-            for name, share in column.shares.items():
-                elsewhere[name] = elsewhere.get(name, 0.0) + share * count
+        elsewhere: dict[tuple[str, str], float] = {}
+        carrying = [(item.candidate.model, carried_by([item])) for item in measured]
+        carrying += [
+            (column.candidate.model, {name: share * count for name, share in column.shares.items()})
+            for column, count in unified
+        ]
+        for model, shares in carrying:
+            for name, share in shares.items():
+                elsewhere[name, model] = elsewhere.get((name, model), 0.0) + share
         held = [column.candidate.holding(column.replicas * count) for column, count in unified]
         held += [item.holding for item in measured]
-        row = settled_row(instance, row_of(instance, staged, chains, elsewhere), held, limits)
+        row = settled_row(instance, row_of(instance, staged, chains, elsewhere, choice.model_shares), held, limits)
     if row is None:
         return None
     predicted = pools_of(instance, unified, limits, measured, row, choice.model_shares)

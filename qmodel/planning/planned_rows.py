@@ -39,9 +39,14 @@ class PlannedRow:
     paths: Mapping[str, tuple[tuple[tuple[int, ...], float], ...]] = field(default_factory=dict)
 
     @property
-    def shares(self) -> dict[str, float]:
-        """Share of each class that passes."""
-        return {name: sum(share for _, share in paths) for name, paths in self.paths.items()}
+    def shares(self) -> dict[tuple[str, str], float]:
+        """Share of each class that passes pools of a model, by class and model."""
+        found: dict[tuple[str, str], float] = {}
+        for name, paths in self.paths.items():
+            for places, share in paths:
+                key = (name, self.pools[places[0]].candidate.model)
+                found[key] = found.get(key, 0.0) + share
+        return found
 
     @property
     def at_p90(self) -> PlannedRow:
@@ -65,7 +70,8 @@ def row_of(
     instance: Instance,
     chosen: Sequence[tuple[Column, int]],
     chains: Sequence[Chain],
-    elsewhere: Mapping[str, float],
+    elsewhere: Mapping[tuple[str, str], float],
+    model_shares: Mapping[tuple[str, str], float] | None = None,
 ) -> PlannedRow:
     """Pools and paths of the stage columns that were chosen, without a look at the metrics.
 
@@ -77,7 +83,9 @@ def row_of(
         instance: the bound problem.
         chosen: stage columns with their counts.
         chains: what may be passed.
-        elsewhere: share of each class that unified pools carry.
+        elsewhere: share of each class that unified pools of a model carry, by class and model.
+        model_shares: share of a class that a model serves, of classes with several; of all others one model serves the
+            whole.
     """
     groups: dict[tuple[int, tuple[str, ...]], list[tuple[Column, int]]] = {}
     for column, count in chosen:
@@ -86,15 +94,15 @@ def row_of(
         {name: sum(column.shares[name] * count for column, count in members) for name in members[0][0].shares}
         for members in groups.values()
     ]
-    ways: dict[str, list[tuple[tuple[int, ...], float]]] = {}
+    ways: dict[tuple[str, str], list[tuple[tuple[int, ...], float]]] = {}
     for chain in chains:
-        ways.setdefault(chain.cls, []).extend(_handed_on(chain, carried))
+        ways.setdefault((chain.cls, chain.model), []).extend(_handed_on(chain, carried))
     paths: dict[str, tuple[tuple[tuple[int, ...], float], ...]] = {}
-    for name, found in ways.items():
-        total = sum(share for _, share in found)
-        if total > _LEAST_SHARE:
-            scale = 1.0 / (total + elsewhere.get(name, 0.0))
-            paths[name] = tuple((places, share * scale) for places, share in found)
+    for key, found in ways.items():
+        total, wanted = sum(share for _, share in found), (model_shares or {}).get(key, 1.0)
+        if total > _LEAST_SHARE and wanted > 0.0:
+            scale = wanted / (total + elsewhere.get(key, 0.0))
+            paths[key[0]] = (*paths.get(key[0], ()), *((places, share * scale) for places, share in found))
     pools = []
     for place, members in enumerate(groups.values()):
         served = {

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 
@@ -29,7 +28,13 @@ from qmodel.planning.plans import Plan, Status, Termination, Why
 from qmodel.planning.progress import Cancel, OnProgress, Progress
 from qmodel.planning.rationale import reasons
 from qmodel.planning.record import plan_inputs, versions
-from qmodel.planning.served_models import able_groups, left_out_notes, out_of_reach, share_of_none
+from qmodel.planning.served_models import (
+    able_groups,
+    alone_with_its_model,
+    left_out_notes,
+    out_of_reach,
+    share_of_none,
+)
 from qmodel.planning.verification import verify
 from qmodel.problem import Instance
 from qmodel.types import Limits, RequestClass, SloRow, replicas_by_kind
@@ -72,7 +77,9 @@ class _Search:
 
     def serves(self, name: str) -> bool:
         """Whether some pool, or pools in a row, carry a part of a class."""
-        return self.stages.serves(name) or any(found.serves(name) for found in self.sets.values())
+        models = {item.model for members in self.classes.values() for item in members if item.name == name}
+        apart = any(self.stages.serves(name, model) for model in models)
+        return apart or any(found.serves(name) for found in self.sets.values())
 
 
 def plan_instance(
@@ -132,8 +139,8 @@ def _plan(
         tell(Progress(stage="frontier", done=done, total=len(classes)))
         sets[group] = _columns(instance, candidates, members, stages)
     if any(len(item.models) > 1 for item in instance.classes.values()):
-        able = able_groups(sets, classes)
-        short = share_of_none(classes, able, partial(_alone, instance, candidates, sets, options, stages))
+        able = able_groups(sets, classes, stages)
+        short = share_of_none(classes, able, alone_with_its_model(candidates, sets, instance.limits, options, stages))
         if short is not None:
             return without_fleet(instance, "infeasible", "proven", short, started)
         sets = {
@@ -185,20 +192,6 @@ def _columns(
         keep_all=instance.limits.change is not None,
         elsewhere_usd=stages.least_usd,
     )
-
-
-def _alone(
-    instance: Instance,
-    candidates: CandidateSet,
-    sets: Mapping[str, ColumnSet],
-    options: SolverOptions,
-    stages: StageColumns,
-    group: str,
-    item: RequestClass,
-) -> Diagnosis:
-    """Why no pool of a class's model serves it, as if it had no other."""
-    alone = replace(item, alternatives=(), min_quality=None)
-    return diagnose(candidates, {group: sets[group]}, {group: (alone,)}, instance.limits, options, stages)
 
 
 def _in_order(groups: Mapping[str, tuple[RequestClass, ...]]) -> dict[str, tuple[RequestClass, ...]]:

@@ -37,6 +37,12 @@ def _lines(plan: Plan) -> Iterator[str]:
             scored = part.quality is not None and part.average is not None
             score = f" (quality {part.quality:g}), average {part.average:.4g}" if scored else ""
             yield f"  {part.cls}: {part.share:.1%} by {part.model}{score}"
+    for lost in plan.leaving:
+        if lost.abandoned_share is not None and lost.attempts is not None:
+            yield (
+                f"  {lost.cls}: {lost.abandoned_share:.2%} of those in {lost.path} leave for good, "
+                f"{lost.attempts:.3g} attempts each on average"
+            )
     moved = f", {plan.change_usd_per_hour:.2f} of it for the change" if plan.change_usd_per_hour else ""
     yield f"  cost {plan.cost_usd_per_hour:.2f} USD/h{moved}"
     for change in plan.changes:

@@ -3,30 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
-from qmodel.candidates import ColumnSet
+from qmodel.candidates import NO_STAGES, CandidateSet, ColumnSet, StageColumns
 from qmodel.files import join_key
-from qmodel.optimize import Diagnosis
+from qmodel.optimize import Diagnosis, SolverOptions, diagnose
 from qmodel.planning.plans import Why
-from qmodel.types import ModelTier, RequestClass, best_average
+from qmodel.types import Limits, ModelTier, RequestClass, best_average
 
-__all__ = ["able_groups", "left_out_notes", "out_of_reach", "share_of_none"]
+__all__ = ["able_groups", "alone_with_its_model", "left_out_notes", "out_of_reach", "share_of_none"]
 
 _ROUNDING = 1e-9  # relative, of an average
 
+Explain = Callable[[str, RequestClass], Diagnosis]
 Groups = Mapping[str, tuple[RequestClass, ...]]
 
 
-def able_groups(sets: Mapping[str, ColumnSet], classes: Groups) -> dict[str, tuple[RequestClass, ...]]:
+def able_groups(
+    sets: Mapping[str, ColumnSet], classes: Groups, stages: StageColumns = NO_STAGES
+) -> dict[str, tuple[RequestClass, ...]]:
     """Groups without the classes that pools of another model serve and theirs cannot; without groups that are empty.
 
     Args:
         sets: columns by group of classes that may share pools.
         classes: the classes of each group.
+        stages: what separate prefill and decode pools could carry.
     """
-    served = {item.name for group, members in classes.items() for item in members if sets[group].serves(item.name)}
+
+    def able(group: str, item: RequestClass) -> bool:
+        return sets[group].serves(item.name) or stages.serves(item.name, item.model)
+
+    served = {item.name for group, members in classes.items() for item in members if able(group, item)}
     found = {
-        group: tuple(item for item in members if item.name not in served or sets[group].serves(item.name))
+        group: tuple(item for item in members if item.name not in served or able(group, item))
         for group, members in classes.items()
     }
     return {group: members for group, members in found.items() if members}
@@ -43,7 +52,31 @@ def left_out_notes(before: Groups, after: Groups) -> list[str]:
     ]
 
 
-def share_of_none(before: Groups, after: Groups, explain: Callable[[str, RequestClass], Diagnosis]) -> Why | None:
+def alone_with_its_model(
+    candidates: CandidateSet,
+    sets: Mapping[str, ColumnSet],
+    limits: Limits,
+    options: SolverOptions,
+    stages: StageColumns,
+) -> Explain:
+    """Says why no pool of a class's model serves it, as if it had no other.
+
+    Args:
+        candidates: what was enumerated and what was refused.
+        sets: columns by group of classes that may share pools.
+        limits: of the fleet.
+        options: solver and time limit.
+        stages: what separate prefill and decode pools could carry.
+    """
+
+    def explain(group: str, item: RequestClass) -> Diagnosis:
+        alone = replace(item, alternatives=(), min_quality=None)
+        return diagnose(candidates, {group: sets[group]}, {group: (alone,)}, limits, options, stages)
+
+    return explain
+
+
+def share_of_none(before: Groups, after: Groups, explain: Explain) -> Why | None:
     """Why a model that must get a share of a class cannot serve it; None where all of them can.
 
     Args:

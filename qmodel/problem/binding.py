@@ -360,9 +360,6 @@ class _Binder:
         for one in (name for name in choosing if self.scenario.classes[name].batch is not None):
             what = "not supported yet: several models for a batch"
             self._reject(f"classes.{one}.models", what, "state one model, or a rate and a completion target")
-        if choosing and spec.disaggregate is True:
-            what = f"not supported yet: separate prefill and decode pools with several models for class '{choosing[0]}'"
-            self._reject("layouts.disaggregate", what, "use false, or state one model")
         rules = LayoutRules(
             tp=usual.tp if spec.tp == "auto" else spec.tp,
             pp=usual.pp if spec.pp == "auto" else spec.pp,
@@ -370,7 +367,7 @@ class _Binder:
             dp=spec.dp,
             cp=usual.cp if spec.cp == "auto" else spec.cp,
             precisions=precisions,
-            disaggregate=False if choosing else spec.disaggregate,
+            disaggregate=spec.disaggregate,
         )
         if any(option.gpu is not None for option in gpus):
             self.assumptions.append(layouts_note(rules))

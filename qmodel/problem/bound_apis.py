@@ -76,7 +76,8 @@ def _unmet(scenario: Scenario, model: str, spec: ApiModelSpec, place: str) -> li
         missing = [slo.key for slo in slos if api.value_s(slo) is None]
         if missing:
             what = f"says nothing of {', '.join(missing)}, a target of class '{name}'"
-            hint = f"add {missing[0]}: <s>, or name the classes whose targets it meets under meets"
+            value = "<share>" if missing[0] == "abandoned_share" else "<s>"
+            hint = f"add {missing[0]}: {value}, or name the classes whose targets it meets under meets"
             problems.append(scenario.problem(f"{place}.latency", what, hint))
     return problems
 

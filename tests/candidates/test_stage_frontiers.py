@@ -175,7 +175,7 @@ def test_pools_that_another_outdoes_are_left_out_and_none_that_is_needed() -> No
     kept = {item.label for columns in found.sets.values() for item in columns.candidates}
     assert {"prefill h100-sxm tp1", "prefill h100-sxm tp2", "decode h100-sxm tp1"} <= kept
     assert "prefill h100-sxm tp1-pp2" not in kept  # as large as tp2, and slower
-    assert found.serves("c") and found.chains == found.bounding
+    assert found.serves("c", "llama-3.1-8b") and found.chains == found.bounding
 
 
 def test_only_targets_over_both_stages_are_split() -> None:

@@ -15,7 +15,7 @@ from qmodel.types import Limits
 from tests.optimize.pieces import candidate, column, request_class, stock_of
 from tests.optimize.test_limit_rows import terms
 
-CHAIN = Chain(cls="chat", parts=("chat > prefill", "chat > decode"))
+CHAIN = Chain(cls="chat", model="m", parts=("chat > prefill", "chat > decode"))
 OPTIONS = SolverOptions(mip_gap=0.0)
 
 
@@ -81,7 +81,7 @@ def test_stock_that_one_stage_lacks_is_no_fleet() -> None:
 
 
 def test_what_is_carried_in_rows_is_what_the_weakest_stage_carries_and_no_part_counts_twice() -> None:
-    longer = Chain(cls="chat", parts=("chat > prefill", "chat > other"))
+    longer = Chain(cls="chat", model="m", parts=("chat > prefill", "chat > other"))
     carried = {"chat > prefill": 0.9, "chat > decode": 0.6, "chat > other": 0.7}
     assert carried_in_rows([CHAIN], carried) == {"chat": pytest.approx(0.6)}
     assert carried_in_rows([CHAIN, longer], carried) == {"chat": pytest.approx(0.9)}

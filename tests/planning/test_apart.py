@@ -223,7 +223,7 @@ def test_classes_that_rows_are_not_predicted_for_stay_in_unified_pools() -> None
     told = "no separate prefill and decode pools were tried for c0, c1: their priorities differ"
     instance = bind(qm.load_scenario(data))
     found = columns_by_stage(instance, enumerate_candidates(instance).candidates, instance.sharing())
-    assert found.notes == (told,) and not found.sets and not found.serves("c0")
+    assert found.notes == (told,) and not found.sets and not found.serves("c0", "llama-3.1-8b")
 
 
 def test_separate_pools_for_the_most_requests_served_are_refused() -> None:

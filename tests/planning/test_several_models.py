@@ -285,24 +285,6 @@ def test_a_routing_that_was_tampered_with_does_not_pass() -> None:
     assert qm.verify(qm.Plan.from_dict(plan.to_dict())).ok
 
 
-@pytest.mark.parametrize(
-    ("change", "says"),
-    [
-        (
-            {"layouts": {"disaggregate": True}},
-            "layouts.disaggregate: not supported yet: separate prefill and decode pools with several models for class "
-            "'chat'; use false, or state one model",
-        ),
-    ],
-)
-def test_what_is_not_built_is_refused(change: dict[str, Any], says: str) -> None:
-    data = asking(models=BOTH, min_quality=0.82) | change
-    data["fleet"]["budget_usd_per_hour"] = 100.0
-    with pytest.raises(qm.ScenarioError) as caught:
-        qm.plan(data)
-    assert [str(problem).removeprefix("<dict>: ") for problem in caught.value.problems] == [says]
-
-
 def told(data: dict[str, Any]) -> list[str]:
     with pytest.raises(qm.ScenarioError) as caught:
         qm.plan(data)

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qmodel.queueing import Replica, StepLaw, impatient_pool, pool
+from qmodel.queueing import Replica, StepLaw, impatient_pool, pool, pool_metrics, predict_pool
 from qmodel.simulation import EnginePolicy, draw_requests, simulate_pool
-from qmodel.types import Law, Lengths, Stream
+from qmodel.types import Burst, Law, Lengths, Metric, Patience, Stream
 from qmodel.workload import lognormal_law
 
 FREE = StepLaw.linear(alpha_s=0.01, beta_s=0.0)
@@ -130,3 +130,44 @@ def test_impatience_matches_simulation(rate: float, patience: float, retries: in
     first = steady & log.done & (log.retries == 0)
     assert found["chat"].ttft.mean == pytest.approx(log.ttft_s[first].mean(), rel=0.15)
     assert found["chat"].tpot.mean == pytest.approx(np.nanmean(log.tpot_s[steady & log.done]), rel=0.02)
+
+
+def test_many_cases_at_once_are_the_pools_one_by_one() -> None:
+    patience = Patience(patience_s=3.0, retries=2, backoff_s=4.0)
+    stream = replace(CHAT, rate_rps=1.0, patience=patience)
+    wanted: list[tuple[str, Metric, float | None]] = [
+        ("chat", "abandoned", None),
+        ("chat", "ttft", 0.95),
+        ("chat", "tpot", None),
+    ]
+    counts, loads = np.array([1, 2, 4]), np.array([3.0, 8.0, 30.0])
+    tight = replace(ENGINE, kv_tokens=30_000.0)
+    engines = [ENGINE, tight, ENGINE]
+    found = pool_metrics(engines, [stream], counts, loads, "jsq", wanted)
+    for row, (engine, count, load) in enumerate(zip(engines, counts.tolist(), loads.tolist(), strict=True)):
+        one = predict_pool(engine, [replace(stream, rate_rps=load)], count, "jsq")["chat"]
+        assert found[row].tolist() == pytest.approx(
+            [one.metric("abandoned").mean, one.ttft.quantile(0.95), one.tpot.mean], rel=5e-3, abs=1e-6
+        )
+
+
+@settings(max_examples=20, deadline=None)
+@given(load=st.floats(0.3, 2.0), retries=st.integers(0, 20), patience=st.floats(0.2, 20.0))
+def test_attempts_are_those_that_leaving_brings(load: float, retries: int, patience: float) -> None:
+    rate_rps = load * CHAT.rate_rps / pool(ENGINE, [CHAT], 1).utilisation
+    found = impatient_pool(ENGINE, [replace(CHAT, rate_rps=rate_rps)], 1, patience_s=patience, retries=retries)
+    brought = rate_rps * sum(found.leaving**k for k in range(retries + 1))
+    assert found.attempt_rps == pytest.approx(brought, rel=1e-5)
+    assert found.abandoned == pytest.approx(found.leaving ** (retries + 1))
+    assert rate_rps <= found.attempt_rps * (1.0 + 1e-9) <= rate_rps * (retries + 1.0) * (1.0 + 1e-6)
+
+
+def test_streams_that_no_model_describes_together_are_refused() -> None:
+    one = replace(CHAT, patience=Patience(patience_s=1.0))
+    for other, says in (
+        (replace(CHAT, name="b"), "same patience"),
+        (replace(one, name="b", priority=1), "same priority"),
+        (replace(one, name="b", burst=Burst(excess=(1.0,), decay_per_s=(1.0,))), "Poisson"),
+    ):
+        with pytest.raises(ValueError, match=says):
+            predict_pool(ENGINE, [one, other], 1)

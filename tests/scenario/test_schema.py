@@ -126,6 +126,11 @@ def test_a_scenario_is_frozen_and_travels_between_processes():
          "lower it, or raise a share or a max"),
         ({"classes__chat__model": None, "classes__chat__models": {"a": {"reasoning_tokens": {"constant": 9}}}},
          "classes.chat.models.a: states reasoning_tokens without answer_tokens; give both, or output_tokens alone"),
+        ({"classes__chat__model": None, "classes__chat__rate_rps": None, "classes__chat__prompt_tokens": None,
+          "classes__chat__output_tokens": None, "classes__chat__trace": {"file": "t.csv"},
+          "classes__chat__models": {"a": {"max_tokens": 9}, "b": {}}},
+         "classes.chat.models.a: states lengths of its own, but trace gives the lengths; "
+         "leave them out, or state laws instead of the trace"),
         ({"classes__chat__model": None, "classes__chat__models": {"a": {"slo": {"ttft_p95_ms": 9}}}},
          "classes.chat.models.a.slo.ttft_p95_ms: unknown target 'ttft_p95_ms'; did you mean 'ttft_p95_s'? "
          "(targets are in seconds)"),
