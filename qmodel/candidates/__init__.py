@@ -3,15 +3,7 @@
 from qmodel.candidates.batch_columns import columns_for_group
 from qmodel.candidates.batch_frontiers import least_batch_replicas
 from qmodel.candidates.columns import Column, ColumnSet, columns_for_model
-from qmodel.candidates.enumeration import (
-    ApiCandidate,
-    Candidate,
-    CandidateSet,
-    MeasuredCandidate,
-    PoolKind,
-    RefusedCandidate,
-    enumerate_candidates,
-)
+from qmodel.candidates.enumeration import CandidateSet, RefusedCandidate, enumerate_candidates
 from qmodel.candidates.frontiers import (
     Frontier,
     feasible_at,
@@ -22,6 +14,8 @@ from qmodel.candidates.frontiers import (
 )
 from qmodel.candidates.mixed_pools import Blend, SharedPool
 from qmodel.candidates.open_pools import OpenPool, open_pools_of
+from qmodel.candidates.pool_kinds import ApiCandidate, Candidate, MeasuredCandidate, PoolKind
+from qmodel.candidates.promising import few_of_each_kind
 from qmodel.candidates.resources import resource_shares
 from qmodel.candidates.stage_candidates import BUDGET_SHARES, Stage, StageCandidate, stage_part
 from qmodel.candidates.stage_columns import NO_STAGES, Chain, StageColumns, columns_by_stage
@@ -49,6 +43,7 @@ __all__ = [
     "columns_for_model",
     "enumerate_candidates",
     "feasible_at",
+    "few_of_each_kind",
     "frontier",
     "least_batch_replicas",
     "least_counts",

@@ -10,8 +10,9 @@ import numpy as np
 
 from qmodel.candidates.batch_frontiers import least_batch_replicas
 from qmodel.candidates.columns import NOT_TRIED, Column, ColumnSet, columns_for_model, undominated
-from qmodel.candidates.enumeration import Candidate
 from qmodel.candidates.open_pools import OpenPool
+from qmodel.candidates.pool_kinds import Candidate
+from qmodel.candidates.promising import few_of_each_kind
 from qmodel.queueing.populations.batch_capacity import BatchCapacity, capacity_of
 from qmodel.types import FloatArray, RequestClass
 
@@ -117,11 +118,13 @@ def _looked_at(pools: Sequence[Candidate], item: RequestClass, floor: FloatArray
     requests, whole = item.batch.requests, np.maximum(np.ceil(floor * (1.0 - _ROUNDING)), 1.0)
     paid = np.array([one.least_cost(int(count)) for one, count in zip(pools, whole, strict=True)])
     found = _Found(least=[NOT_TRIED] * len(pools), capacity={})
-    for position in np.argsort(paid, kind="stable").tolist():
+    order = np.argsort(paid, kind="stable")
+    looked_at = set(few_of_each_kind(pools, order, _MOST_TRIED, -np.array([one.replica.max_num_seqs for one in pools])))
+    for position in order.tolist():
         one = pools[position]
         if paid[position] > found.best_usd_per_hour * (1.0 + _ROUNDING) and not every_count:
             continue
-        if sum(count != NOT_TRIED for count in found.least) >= _MOST_TRIED:
+        if position not in looked_at:
             found.left_out = True
             continue
         capacity = capacity_of(item, one.replica)

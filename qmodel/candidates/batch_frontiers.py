@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from qmodel.candidates.enumeration import Candidate
+from qmodel.candidates.pool_kinds import Candidate
 from qmodel.queueing import closed_batch
 from qmodel.queueing.populations.batch_capacity import batch_statistic, capacity_of, least_work_s
 from qmodel.types import FloatArray, IntArray, RequestClass

@@ -9,10 +9,11 @@ import numpy as np
 import numpy.typing as npt
 
 from qmodel.candidates.class_groups import groups_of
-from qmodel.candidates.enumeration import Candidate, CountedPool
 from qmodel.candidates.frontiers import feasible_at, frontier, least_counts, optimistic_loads
 from qmodel.candidates.mixed_pools import Blend, SharedPool, shared_pools
 from qmodel.candidates.open_pools import OpenPool, cheapest_alone_usd, least_rate_usd
+from qmodel.candidates.pool_kinds import Candidate, CountedPool
+from qmodel.candidates.promising import most_promising, optimistic_costs
 from qmodel.types import FloatArray, IntArray, RequestClass
 
 __all__ = ["NOT_TRIED", "Column", "ColumnSet", "columns_for_model", "undominated"]
@@ -197,15 +198,18 @@ def columns_for_model(
     served = [item for item in classes if alone[item.name].columns]
     exact: dict[str, BoolArray] = {}
     together: list[Column] = []
+    each = _one_by_one(candidates, [ratios[item.name] for item in served])
     if len(served) > 1 and (open_pools or len(served) == len(classes)):
         if len(served) > _MIXED:
             ratios = {**ratios, **{item.name: _optimistic_ratios(candidates, item) for item in served}}
             exact = {item.name: np.zeros(len(candidates), dtype=bool) for item in served}
-            together = _columns_together(candidates, served, budget)
+            together = _columns_together(candidates, served, budget, each)
         else:
             tops = {item.name: _top_ratios(candidates, item, budget, alone[item.name].known) for item in served}
             ratios = {**ratios, **tops}
-            shared = shared_pools(candidates, served, _promising(candidates, served, _SHARED_CANDIDATES), budget)
+            each = _one_by_one(candidates, list(tops.values()))
+            first = most_promising(candidates, served, _SHARED_CANDIDATES, each)
+            shared = shared_pools(candidates, served, first, budget)
     return ColumnSet(
         columns=(*(column for found in alone.values() for column in found.columns), *together),
         complete=not any(found.spread for found in alone.values()),
@@ -221,19 +225,38 @@ def columns_for_model(
     )
 
 
+def _one_by_one(candidates: Sequence[Candidate], ratios: Sequence[FloatArray]) -> FloatArray:
+    """What classes would cost together if each had replicas of a candidate to itself, in fractions, USD/h, shape (J,).
+
+    Args:
+        candidates: shape (J,).
+        ratios: share of each class's demand that one replica carries, each of shape (J,).
+    """
+    cost = np.array([item.cost_usd_per_hour for item in candidates])
+    with np.errstate(divide="ignore"):
+        return np.asarray(np.sum([cost / ratio for ratio in ratios], axis=0) if ratios else cost)
+
+
 def _optimistic_ratios(candidates: Sequence[Candidate], item: RequestClass) -> FloatArray:
     """Share of a class's demand that one replica carries at most, from its step time and memory alone, shape (J,)."""
     return np.asarray(1.0 / optimistic_loads(candidates, [item]))
 
 
 def _columns_together(
-    candidates: Sequence[Candidate], classes: Sequence[RequestClass], budget_usd_per_hour: float
+    candidates: Sequence[Candidate],
+    classes: Sequence[RequestClass],
+    budget_usd_per_hour: float,
+    usd: FloatArray,
 ) -> list[Column]:
-    """Pools that carry groups of many classes whole, at the least counts of the most promising candidates."""
+    """Pools that carry groups of many classes whole, at the least counts of the most promising candidates.
+
+    Args:
+        usd: by which settings of one layout are told apart, shape (J,).
+    """
     found = []
     for group in groups_of(classes):
         mix = [classes[place] for place in group]
-        able = [candidates[position] for position in _promising(candidates, mix, _GROUP_CANDIDATES)]
+        able = [candidates[position] for position in most_promising(candidates, mix, _GROUP_CANDIDATES, usd)]
         for item, count in zip(able, least_counts(able, mix).tolist() if able else (), strict=True):
             if count > 0 and item.pool_cost(count) <= budget_usd_per_hour * (1.0 + 1e-9):
                 shares = {one.name: 1.0 for one in mix}
@@ -284,7 +307,8 @@ def _direction(
     ratios = np.zeros(len(candidates))
     if cases:
         sizes = np.array([count for _, count in cases])
-        found = frontier([candidates[position] for position, _ in cases], mix, sizes, known)
+        able = [candidates[position] for position, _ in cases]
+        found = frontier(able, mix, sizes, known, best_settings=not keep_all)
         for (position, count), low, high in zip(cases, found.low.tolist(), found.high.tolist(), strict=True):
             ratios[position] = max(ratios[position], high / count)
             if low > 0:
@@ -319,7 +343,7 @@ def _least(
     all_of_them: bool,
 ) -> IntArray:
     """Least counts, the most promising first; a candidate whose optimistic cost is beyond the best is not tried."""
-    floor = _optimistic_costs(candidates, mix)
+    floor = optimistic_costs(candidates, mix)
     order = np.argsort(floor, kind="stable")
     order = order[np.isfinite(floor[order])]
     least = np.zeros(len(candidates), dtype=int)
@@ -342,26 +366,6 @@ def _cheapest(candidates: Sequence[Candidate], least: IntArray) -> float:
         ]
     )
     return float(np.where(least > 0, most, np.inf).min(initial=np.inf))
-
-
-def _promising(candidates: Sequence[Candidate], mix: Sequence[RequestClass], most: int) -> list[int]:
-    """Positions of the candidates that could carry the mix at the least optimistic cost."""
-    floor = _optimistic_costs(candidates, mix)
-    rows = np.argsort(floor, kind="stable")[:most]
-    return sorted(row for row in rows.tolist() if np.isfinite(floor[row]))
-
-
-def _optimistic_costs(candidates: Sequence[Candidate], mix: Sequence[RequestClass]) -> FloatArray:
-    """What each candidate costs at the very least for the whole mix, USD/h, shape (J,); infinite: it cannot serve."""
-    load = optimistic_loads(candidates, mix)
-    whole = np.maximum(np.ceil(np.where(np.isfinite(load), load, 0.0) * (1.0 - 1e-9)), 1.0)
-    return np.asarray(np.where(np.isfinite(load), _paid(candidates, whole), np.inf))
-
-
-def _paid(candidates: Sequence[Candidate], serving: IntArray | FloatArray) -> FloatArray:
-    """Cost of so many replicas of each candidate and its spare ones at the cheapest price, USD/h, shape (J,)."""
-    cost = np.array([item.cost_usd_per_hour for item in candidates])
-    return np.asarray(cost * (serving + np.array([item.spare for item in candidates])))
 
 
 def _useful_counts(

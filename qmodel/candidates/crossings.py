@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from qmodel.types import FloatArray, IntArray
 
-__all__ = ["TIGHT", "Bracket", "Look", "narrowed"]
+__all__ = ["TIGHT", "Bracket", "Look", "narrowed", "wide"]
 
 TIGHT = 0.004  # relative width at which an interval is narrow enough
 _ROUNDS = 20  # at most: every other one cuts an interval in four; smooth predictions take one or two
@@ -74,7 +74,7 @@ class Bracket:
         return Bracket(loads=found_loads, sides=found_sides)
 
 
-def narrowed(look: Look, bracket: Bracket) -> Bracket:
+def narrowed(look: Look, bracket: Bracket, rivals: IntArray | None = None) -> Bracket:
     """Shrink intervals that hold the crossing until they are narrow, three looks in each round of all cases together.
 
     One look is where the curve through the points known crosses, one to each side of it, closer the straighter the
@@ -85,6 +85,8 @@ def narrowed(look: Look, bracket: Bracket) -> Bracket:
     Args:
         look: gives log of prediction over target.
         bracket: what is known, C cases.
+        rivals: number of the group of each case, of which only the one that carries most is wanted, shape (C,): the
+            interval of another is left as soon as it ends near or below what one of its group carries.
 
     Example:
         >>> sides = np.array([-1.0, -1.0, 3.0, 3.0]).reshape(1, 4, 1)
@@ -95,7 +97,7 @@ def narrowed(look: Look, bracket: Bracket) -> Bracket:
     """
     slow = np.zeros(bracket.loads.shape[0], dtype=int)  # rounds in a row that shrank an interval little
     for _ in range(_ROUNDS):
-        rows = np.flatnonzero(bracket.high - bracket.low > TIGHT * bracket.high)
+        rows = np.flatnonzero(wide(bracket.low, bracket.high) & ~_outdone(bracket, rivals))
         if rows.size == 0:
             break
         width = bracket.high - bracket.low
@@ -107,6 +109,20 @@ def narrowed(look: Look, bracket: Bracket) -> Bracket:
         little = bracket.high[rows] - bracket.low[rows] > width[rows] / 3.0
         slow[rows] = np.where(even, np.minimum(slow[rows], 1), np.where(little, slow[rows] + 1, 0))
     return bracket
+
+
+def wide(low: FloatArray, high: FloatArray) -> BoolArray:
+    """Whether intervals are wider than asked for."""
+    return np.asarray(high - low > TIGHT * high)
+
+
+def _outdone(bracket: Bracket, rivals: IntArray | None) -> BoolArray:
+    """Cases that carry no more than another of their group surely does, but for the width that is asked for."""
+    if rivals is None:
+        return np.zeros(bracket.low.size, dtype=bool)
+    most = np.zeros(int(rivals.max(initial=0)) + 1)
+    np.maximum.at(most, rivals, bracket.low)
+    return np.asarray(bracket.high * (1.0 - TIGHT) <= most[rivals])
 
 
 def _looked(look: Look, rows: IntArray, loads: FloatArray, pending: BoolArray) -> FloatArray:

@@ -5,210 +5,33 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 
+from qmodel.candidates.pool_kinds import ApiCandidate, Candidate, MeasuredCandidate, PoolKind
 from qmodel.perf import layouts
-from qmodel.problem import Confidence, GpuOption, Instance, Price, at_confidence, replica_of
+from qmodel.problem import (
+    GpuOption,
+    Instance,
+    Price,
+    at_confidence,
+    profile_for,
+    replica_of,
+    settings_of,
+    with_engine,
+)
 from qmodel.types import (
     Api,
+    Engine,
     Holding,
     Layout,
     Limits,
     MeasuredCapacity,
-    Offer,
-    PoolKey,
     Refusal,
     Replica,
     RequestClass,
-    Role,
-    Router,
-    SpotTerms,
-    bought,
 )
 
-__all__ = [
-    "ApiCandidate",
-    "CountedPool",
-    "Candidate",
-    "CandidateSet",
-    "MeasuredCandidate",
-    "PoolKind",
-    "RefusedCandidate",
-    "enumerate_candidates",
-]
+__all__ = ["CandidateSet", "RefusedCandidate", "enumerate_candidates"]
 
 _MOST_REPLICAS = 100_000  # a fleet beyond this is a mistake in the scenario's units
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class PoolKind:
-    """A pool without its count, whatever is known of its replicas.
-
-    Attributes:
-        precision: weight type, None: the checkpoint's own.
-        max_replicas: that serve; what the limits of the fleet allow.
-        spare: replicas of every pool that are there to be lost.
-        spot: its replicas are taken away now and then, and every pool has more for that; None: they stay.
-        held_gpus: set aside for one replica; None: those of its layout.
-        whole_nodes: what is set aside is what is paid.
-        offers: where its GPUs may be bought at several prices, these; ``price`` is then the cheapest.
-        limited_by: key of the limit that sets ``max_replicas``; empty: none does.
-        held_share: share of the time in which its GPUs are held and paid.
-    """
-
-    model: str
-    gpu: str
-    layout: Layout
-    precision: str | None
-    price: Price
-    max_replicas: int
-    spare: int = 0
-    spot: SpotTerms | None = None
-    held_gpus: int | None = None
-    whole_nodes: bool = False
-    offers: tuple[Offer, ...] = ()
-    limited_by: str = ""
-    held_share: float = 1.0
-
-    @property
-    def cost_usd_per_hour(self) -> float:
-        """Of one replica at the cheapest price; where nodes are paid whole, of what it fills of one."""
-        return self.price.usd_per_gpu_hour * self.paid_gpus * self.held_share
-
-    @property
-    def most_usd_per_hour(self) -> float:
-        """Of one replica at the dearest price at which its GPUs may have to be bought."""
-        if not self.offers:
-            return self.cost_usd_per_hour
-        unlimited = [offer for offer in self.offers if offer.max_gpus is None]
-        return (unlimited[0] if unlimited else self.offers[-1]).usd_per_gpu_hour * self.paid_gpus
-
-    @property
-    def paid_gpus(self) -> int:
-        """GPUs that one replica pays for."""
-        return self.taken_gpus if self.whole_nodes else self.layout.gpus
-
-    @property
-    def taken_gpus(self) -> int:
-        """GPUs that one replica keeps from others."""
-        return self.layout.gpus if self.held_gpus is None else self.held_gpus
-
-    def pool_replicas(self, serving: int) -> int:
-        """Replicas of a pool of which so many serve when those that may be lost are."""
-        left = serving + self.spare
-        return left if self.spot is None or not serving else self.spot.replicas_for(left, self.layout.gpus)
-
-    def least_cost(self, serving: int) -> float:
-        """Of a pool with so many replicas beside its spare ones at the cheapest price, USD/h."""
-        return self.cost_usd_per_hour * self.pool_replicas(serving)
-
-    def pool_cost(self, serving: int) -> float:
-        """Of such a pool; where GPUs are bought at several prices, if it were alone."""
-        if not self.offers:
-            return self.least_cost(serving)
-        return sum(item.cost_usd_per_hour for item in bought(self.offers, self.paid_gpus * self.pool_replicas(serving)))
-
-    def pool_gpus(self, serving: int) -> int:
-        """GPUs that such a pool keeps from others."""
-        return self.taken_gpus * self.pool_replicas(serving)
-
-    def holding(self, serving: int) -> Holding:
-        """Such a pool as limits see it."""
-        return Holding(gpu=self.gpu, replica_gpus=self.layout.gpus, replicas=self.pool_replicas(serving))
-
-    @property
-    def key(self) -> PoolKey:
-        """What its replicas are, to be found among those that run already."""
-        return PoolKey.of(self.model, self.gpu, self.layout, self.precision, self.pool_role)
-
-    @property
-    def pool_role(self) -> Role:
-        """Role of its pools in a fleet."""
-        return "unified"
-
-    @property
-    def label(self) -> str:
-        """Name for people, e.g. ``h100-sxm tp4``."""
-        return f"{self.gpu} {self.layout}" + (f" {self.precision}" if self.precision else "")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Candidate(PoolKind):
-    """A pool without its count whose latency is predicted.
-
-    Attributes:
-        replica: at the confidence in force.
-        confidence: that level; at ``p90`` predictions also take the upper end of their queueing band.
-    """
-
-    replica: Replica
-    router: Router
-    confidence: Confidence = "nominal"
-
-    @property
-    def adds_up(self) -> bool:
-        """Whether n replicas carry n times what one does: a random split gives each its own independent share.
-
-        A pool on spot GPUs is a whole, because how many are lost depends on how many there are.
-        """
-        return self.router == "random" and self.spot is None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class MeasuredCandidate(PoolKind):
-    """A pool without its count that carries measured rates, linear in the mix and in the count."""
-
-    capacity: MeasuredCapacity
-
-    @property
-    def adds_up(self) -> bool:
-        """Whether n replicas carry n times what one does; measured capacities are taken so."""
-        return True
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class ApiCandidate(MeasuredCandidate):
-    """A model that an API serves, for the classes that may be sent there.
-
-    It is a pool of measured capacity without replicas: what a class takes is its rate over the limit on the rate.
-
-    Attributes:
-        usd_per_hour: of the whole demand of each class that is served, by name.
-    """
-
-    api: Api
-    usd_per_hour: Mapping[str, float]
-
-    @property
-    def label(self) -> str:
-        """Name for people."""
-        return f"API {self.gpu}"
-
-    @property
-    def pool_role(self) -> Role:
-        """Role of its pools in a fleet."""
-        return "api"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class CountedPool:
-    """A pool with its count.
-
-    Attributes:
-        candidate: the pool without its count.
-        replicas: its count, without those that are there to be lost.
-    """
-
-    candidate: Candidate
-    replicas: int
-
-    @property
-    def cost_usd_per_hour(self) -> float:
-        """Of the whole pool."""
-        return self.candidate.pool_cost(self.replicas)
-
-    @property
-    def gpus(self) -> int:
-        """GPUs that the whole pool keeps from others."""
-        return self.candidate.pool_gpus(self.replicas)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -233,9 +56,10 @@ class CandidateSet:
     refused: tuple[RefusedCandidate, ...]
     measured: tuple[MeasuredCandidate, ...] = ()
 
-    def of(self, model: str) -> tuple[Candidate, ...]:
-        """Candidates that serve ``model``."""
-        return tuple(item for item in self.candidates if item.model == model)
+    def of(self, model: str, cls: str | None = None) -> tuple[Candidate, ...]:
+        """Candidates that serve ``model``, with settings of a class if one is named."""
+        named = [] if cls is None else [cls]
+        return tuple(item for item in self.candidates if item.model == model and item.takes(named))
 
     def measured_of(self, model: str) -> tuple[MeasuredCandidate, ...]:
         """Pools of measured capacity that serve ``model``."""
@@ -247,7 +71,9 @@ class CandidateSet:
 
 
 def enumerate_candidates(instance: Instance) -> CandidateSet:
-    """All candidates of a bound problem by model, GPU and layout, whatever the order of the scenario.
+    """All candidates of a bound problem by model, GPU, layout and settings, whatever the order of the scenario.
+
+    Of settings with which a layout has the same replica only the first are a candidate.
 
     Args:
         instance: the bound problem.
@@ -257,49 +83,106 @@ def enumerate_candidates(instance: Instance) -> CandidateSet:
     refused: list[RefusedCandidate] = []
     for model in sorted(instance.models):
         for _, option in sorted(instance.gpus.items()):
-            for layout, precision, refusal in sorted(_layouts(instance, model, option), key=_layout_order):
-                found: Replica | MeasuredCapacity | Refusal = refusal or replica_of(
-                    instance, model=model, gpu=option.name, layout=layout, precision=precision
-                )
-                if isinstance(found, Refusal):
-                    refused.append(RefusedCandidate(model=model, gpu=option.name, refusal=found))
-                    continue
-                barred = _barred(instance.limits, model, option.name, layout)
-                if barred is not None:
-                    refused.append(barred)
-                    continue
-                limits, spare = instance.limits, instance.limits.spare(option.name, layout.gpus)
-                own = limits.of(option.name)
-                limit, key = _most_replicas(limits, option.name, layout.gpus, spare)
-                if limit < 1:
-                    refused.append(_too_few(model, option.name, layout, limits, key))
-                    continue
-                kind = PoolKind(
-                    model=model,
-                    gpu=option.name,
-                    layout=layout,
-                    precision=precision,
-                    price=option.price,
-                    max_replicas=limit,
-                    spare=spare,
-                    spot=own.spot,
-                    held_gpus=own.held_gpus(layout.gpus),
-                    whole_nodes=own.whole_nodes,
-                    offers=own.offers if own.mixes_offers else (),
-                    limited_by=key,
-                )
-                parts = {item.name: getattr(kind, item.name) for item in fields(kind)}
-                if isinstance(found, MeasuredCapacity):
-                    measured.append(MeasuredCandidate(**parts, capacity=found))
-                    continue
-                level = instance.policy.confidence
-                replica, router = at_confidence(found, level), option.engine.router
-                candidates.append(Candidate(**parts, replica=replica, router=router, confidence=level))
+            tried: dict[tuple[Layout, str | None, tuple[str, ...]], list[PoolKind | RefusedCandidate]] = {}
+            for served, settings, layout, precision, refusal in _ways(instance, model, option):
+                found = _candidate(instance, model, option, layout, precision, settings, served, refusal)
+                others = tried.setdefault((layout, precision, served), [])
+                if not any(_same(found, other) for other in others):
+                    others.append(found)
+            for _, kinds in sorted(tried.items(), key=lambda item: _layout_order(*item[0])):
+                usable = [item for item in kinds if isinstance(item, PoolKind)]
+                candidates += [item for item in usable if isinstance(item, Candidate)]
+                measured += [item for item in usable if isinstance(item, MeasuredCandidate)]
+                told = [item for item in kinds if isinstance(item, RefusedCandidate)]
+                refused += [] if usable else told[:1]
     for api in sorted(instance.apis, key=lambda item: (item.model, item.name)):
-        served = [item for item in instance.classes_of(api.model) if api.serves(item)]
-        if served:
-            measured.append(_api_candidate(api, served))
-    return CandidateSet(candidates=tuple(candidates), refused=tuple(refused), measured=tuple(measured))
+        served_by_api = [item for item in instance.classes_of(api.model) if api.serves(item)]
+        if served_by_api:
+            measured.append(_api_candidate(api, served_by_api))
+    return CandidateSet(candidates=tuple(candidates), refused=tuple(refused), measured=_each_once(measured))
+
+
+def _ways(
+    instance: Instance, model: str, option: GpuOption
+) -> Iterator[tuple[tuple[str, ...], Mapping[str, object], Layout, str | None, Refusal | None]]:
+    """Classes with the same settings to choose from, a choice, and a layout with its refusal, if any."""
+    groups: dict[tuple[str, ...], tuple[Mapping[str, object], ...]] = {}
+    names = [item.name for item in instance.classes_of(model)]
+    for name in names:
+        alike = tuple(sorted(other for other in names if instance.alike(name, other)))
+        groups[alike] = settings_of(instance, name, option.name)
+    for alike, choices in sorted(groups.items()):
+        for settings in choices:
+            engine = with_engine(option.engine, settings, instance.drafts)
+            for layout, precision, refusal in _layouts(instance, model, option, engine):
+                yield alike, settings, layout, precision, refusal
+
+
+def _candidate(
+    instance: Instance,
+    model: str,
+    option: GpuOption,
+    layout: Layout,
+    precision: str | None,
+    settings: Mapping[str, object],
+    served: tuple[str, ...],
+    refusal: Refusal | None,
+) -> PoolKind | RefusedCandidate:
+    """The pool of a layout with some settings, or why there is none."""
+    profile = profile_for(instance, model, option.name, layout)
+    if profile is not None and profile.max_num_seqs is not None:  # as measured, whatever the engine is set to
+        settings = {name: value for name, value in settings.items() if name != "max_num_seqs"}
+    engine = with_engine(option.engine, settings, instance.drafts)
+    found: Replica | MeasuredCapacity | Refusal = refusal or replica_of(
+        instance, model=model, gpu=option.name, layout=layout, engine=engine, precision=precision
+    )
+    if isinstance(found, Refusal):
+        return RefusedCandidate(model=model, gpu=option.name, refusal=found)
+    barred = _barred(instance.limits, model, option.name, layout)
+    if barred is not None:
+        return barred
+    limits, spare = instance.limits, instance.limits.spare(option.name, layout.gpus)
+    own = limits.of(option.name)
+    limit, key = _most_replicas(limits, option.name, layout.gpus, spare)
+    if limit < 1:
+        return _too_few(model, option.name, layout, limits, key)
+    kind = PoolKind(
+        model=model,
+        gpu=option.name,
+        layout=layout,
+        precision=precision,
+        price=option.price,
+        max_replicas=limit,
+        spare=spare,
+        spot=own.spot,
+        held_gpus=own.held_gpus(layout.gpus),
+        whole_nodes=own.whole_nodes,
+        offers=own.offers if own.mixes_offers else (),
+        limited_by=key,
+    )
+    parts = {item.name: getattr(kind, item.name) for item in fields(kind)}
+    if isinstance(found, MeasuredCapacity):
+        return MeasuredCandidate(**parts, capacity=found)
+    level = instance.policy.confidence
+    parts |= {"settings": settings, "served": frozenset(served)}
+    return Candidate(**parts, replica=at_confidence(found, level), router=engine.router, confidence=level)
+
+
+def _same(first: PoolKind | RefusedCandidate, second: PoolKind | RefusedCandidate) -> bool:
+    """Whether two pools of one layout and weight type are the same but for settings that change nothing."""
+    if isinstance(first, MeasuredCandidate) and isinstance(second, MeasuredCandidate):
+        return True
+    if not isinstance(first, Candidate) or not isinstance(second, Candidate):
+        return False
+    return first.router == second.router and first.replica.to_dict() == second.replica.to_dict()
+
+
+def _each_once(measured: Sequence[MeasuredCandidate]) -> tuple[MeasuredCandidate, ...]:
+    """Measured pools of one layout once: settings change nothing of what was measured."""
+    found: dict[tuple[object, ...], MeasuredCandidate] = {}
+    for item in measured:
+        found.setdefault((item.key, item.pool_role), item)
+    return tuple(found.values())
 
 
 def _api_candidate(api: Api, served: Sequence[RequestClass]) -> ApiCandidate:
@@ -317,7 +200,9 @@ def _api_candidate(api: Api, served: Sequence[RequestClass]) -> ApiCandidate:
     )
 
 
-def _layouts(instance: Instance, model: str, option: GpuOption) -> Iterator[tuple[Layout, str | None, Refusal | None]]:
+def _layouts(
+    instance: Instance, model: str, option: GpuOption, engine: Engine
+) -> Iterator[tuple[Layout, str | None, Refusal | None]]:
     profiles = instance.profiles.get((model, option.name))
     if profiles is not None:
         for profile in profiles:
@@ -339,7 +224,7 @@ def _layouts(instance: Instance, model: str, option: GpuOption) -> Iterator[tupl
             ep=rules.ep,
             dp=rules.dp,
             cp=rules.cp,
-            engine=option.engine,
+            engine=engine,
             precision=precision,
         )
         for layout in found.legal:
@@ -348,9 +233,8 @@ def _layouts(instance: Instance, model: str, option: GpuOption) -> Iterator[tupl
             yield refusal.layout, precision, refusal
 
 
-def _layout_order(item: tuple[Layout, str | None, Refusal | None]) -> tuple[object, ...]:
-    layout, precision, refusal = item
-    return (layout.tp, layout.pp, layout.ep, layout.dp, layout.cp, precision or "", refusal is not None)
+def _layout_order(layout: Layout, precision: str | None, served: tuple[str, ...]) -> tuple[object, ...]:
+    return (layout.tp, layout.pp, layout.ep, layout.dp, layout.cp, precision or "", served)
 
 
 def _barred(limits: Limits, model: str, gpu: str, layout: Layout) -> RefusedCandidate | None:

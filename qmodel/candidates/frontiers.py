@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from qmodel.candidates.batch_frontiers import batch_least_counts, batch_ratios
-from qmodel.candidates.crossings import TIGHT, BoolArray, Bracket, Look, narrowed
-from qmodel.candidates.enumeration import Candidate
+from qmodel.candidates.crossings import TIGHT, BoolArray, Bracket, Look, narrowed, wide
+from qmodel.candidates.pool_kinds import Candidate
 from qmodel.candidates.resources import least_served, resource_shares, tpot_limit_s
 from qmodel.candidates.stage_candidates import on_stages
 from qmodel.candidates.stage_frontiers import stage_between, stage_crossings, stage_loads, stage_ratios
@@ -155,6 +155,8 @@ def frontier(
     classes: Sequence[RequestClass],
     counts: IntArray,
     known: dict[tuple[int, int], tuple[float, float]] | None = None,
+    *,
+    best_settings: bool = False,
 ) -> Frontier:
     """The largest multiple of the classes' demand that ``counts`` replicas of each candidate carry.
 
@@ -166,6 +168,8 @@ def frontier(
         classes: the direction: every class brings its whole rate at load 1.
         counts: replicas of each case, shape (C,).
         known: crossings of this direction found before, by candidate and size; new ones are added.
+        best_settings: of pools that differ in their engine settings only, look closely at the one that carries most;
+            of the others it is enough that they carry no more.
     """
     found = {} if known is None else known
     # a random split gives every replica its own independent share: n replicas carry n times the load of one
@@ -175,8 +179,16 @@ def frontier(
     new = {key: position for position, key in enumerate(keys) if key not in found}
     if new:
         rows = np.array(list(new.values()))
-        crossings = _crossings(_take(candidates, rows), classes, sizes[rows])
-        found.update(zip(new, zip(crossings.low.tolist(), crossings.high.tolist(), strict=True), strict=True))
+        some = _take(candidates, rows)
+        rivals = _rivals(some, sizes[rows]) if best_settings else None
+        crossings = _crossings(some, classes, sizes[rows], rivals)
+        ends = dict(zip(new, zip(crossings.low.tolist(), crossings.high.tolist(), strict=True), strict=True))
+        if known is not None and rivals is not None:  # another search may want what was left wide
+            loose = ((crossings.low > 0.0) & wide(crossings.low, crossings.high)).tolist()
+            known.update({key: interval for (key, interval), left in zip(ends.items(), loose, strict=True) if not left})
+            found = {**known, **ends}
+        else:
+            found.update(ends)
     scale = np.where(alone, counts, 1)
     return Frontier(
         low=np.array([found[key][0] for key in keys]) * scale, high=np.array([found[key][1] for key in keys]) * scale
@@ -238,7 +250,18 @@ def _look(candidates: Sequence[Candidate], classes: Sequence[RequestClass], size
     return look
 
 
-def _crossings(candidates: Sequence[Candidate], classes: Sequence[RequestClass], sizes: IntArray) -> Frontier:
+def _rivals(candidates: Sequence[Candidate], sizes: IntArray) -> IntArray:
+    """Number of the group of pools that differ in their engine settings only, shape (C,)."""
+    numbers: dict[tuple[object, ...], int] = {}
+    kinds = [
+        (item.gpu, item.layout, item.precision, size) for item, size in zip(candidates, sizes.tolist(), strict=True)
+    ]
+    return np.array([numbers.setdefault(kind, len(numbers)) for kind in kinds])
+
+
+def _crossings(
+    candidates: Sequence[Candidate], classes: Sequence[RequestClass], sizes: IntArray, rivals: IntArray | None = None
+) -> Frontier:
     """Narrow all cases together: a coarse grid made monotone, then looks near the crossing."""
     if on_stages(candidates):
         carried, missed = stage_crossings(candidates, classes, sizes)
@@ -259,7 +282,9 @@ def _crossings(candidates: Sequence[Candidate], classes: Sequence[RequestClass],
     )
     some = np.flatnonzero(good > 0)
     cut = narrowed(
-        _look(_take(many, some), classes, size[some]), Bracket(loads=ends.loads[some], sides=ends.sides[some])
+        _look(_take(many, some), classes, size[some]),
+        Bracket(loads=ends.loads[some], sides=ends.sides[some]),
+        None if rivals is None else rivals[live][some],
     )
     low, high = np.zeros(capacity.size), np.zeros(capacity.size)
     high[live] = ends.high

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from qmodel.candidates.enumeration import Candidate, CountedPool
 from qmodel.candidates.fans import Fan, corners
 from qmodel.candidates.frontiers import frontier, frontier_between
+from qmodel.candidates.pool_kinds import Candidate, CountedPool
 from qmodel.candidates.stage_candidates import serves_prefill
 from qmodel.types import FloatArray, IntArray, RequestClass
 

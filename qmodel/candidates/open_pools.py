@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from qmodel.candidates.enumeration import ApiCandidate, MeasuredCandidate
+from qmodel.candidates.pool_kinds import ApiCandidate, MeasuredCandidate
 from qmodel.types import RequestClass
 
 __all__ = ["OpenPool", "cheapest_alone_usd", "least_rate_usd", "open_pools_of"]

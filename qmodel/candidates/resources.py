@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from qmodel.candidates.enumeration import Candidate
+from qmodel.candidates.pool_kinds import Candidate
 from qmodel.candidates.stage_candidates import on_stages
 from qmodel.candidates.stage_frontiers import stage_time
 from qmodel.problem import Confidence

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Literal, TypeGuard
 
-from qmodel.candidates.enumeration import Candidate
+from qmodel.candidates.pool_kinds import Candidate
 from qmodel.evaluation import own_link
 from qmodel.problem import Instance
 from qmodel.types import KvLink, Pool, RequestClass, Role, Slo
@@ -55,7 +55,7 @@ class StageCandidate(Candidate):
     @property
     def label(self) -> str:
         """Name for people, e.g. ``prefill h100-sxm tp4``."""
-        return f"{self.role} {self.gpu} {self.layout}" + (f" {self.precision}" if self.precision else "")
+        return f"{self.role} {self.gpu} {self.layout} {self.variant}".rstrip()
 
 
 def on_stages(candidates: Sequence[Candidate]) -> TypeGuard[Sequence[StageCandidate]]:
@@ -89,6 +89,7 @@ def staged_candidates(
             gpu=item.gpu,
             layout=item.layout,
             replicas=1 + item.spare,
+            engine=item.settings,
             precision=item.precision,
         )
         link = own_link(instance, pool)
@@ -106,7 +107,7 @@ def splits(classes: Sequence[RequestClass]) -> tuple[float | None, ...]:
     return BUDGET_SHARES if any(_over_both(item, slo) for item in classes for slo in item.slos) else (None,)
 
 
-def stage_part(item: RequestClass, role: Stage, split: float | None) -> RequestClass:
+def stage_part(item: RequestClass, role: Stage, split: float | None, kept: str = "") -> RequestClass:
     """A class as one stage sees it: the same requests, and what its targets leave to the stage.
 
     The time to the first token is the prefill stage's alone, the time per token after it the decode stage's. A target
@@ -119,6 +120,7 @@ def stage_part(item: RequestClass, role: Stage, split: float | None) -> RequestC
         item: the class.
         role: the stage.
         split: share of a target over both stages for the prefill stage.
+        kept: weight and KV type, which all pools of a path have; tells parts apart where there are several.
 
     Example:
         >>> from qmodel.types import Law, Lengths
@@ -143,7 +145,7 @@ def stage_part(item: RequestClass, role: Stage, split: float | None) -> RequestC
         elif slo.metric in ("ttft", "answer_start") and role == "prefill":
             slos.append(replace(slo, metric="ttft"))
     alone = replace(item, alternatives=(), min_quality=None)  # a part is one model's
-    return replace(alone, name=part_name(part_of(item), role, split), slos=tuple(slos))
+    return replace(alone, name=part_name(part_of(item), role, split, kept), slos=tuple(slos))
 
 
 def part_of(item: RequestClass) -> str:
@@ -156,9 +158,9 @@ def thinks(item: RequestClass) -> bool:
     return item.lengths.reasoning is not None and item.lengths.reasoning.maximum >= 2.0
 
 
-def part_name(cls: str, role: Stage, split: float | None) -> str:
+def part_name(cls: str, role: Stage, split: float | None, kept: str = "") -> str:
     """Name of the part of a class that a stage has."""
-    return f"{cls} > {role}" + ("" if split is None else f" {split:g}")
+    return f"{cls} > {role}" + ("" if split is None else f" {split:g}") + (f" {kept}" if kept else "")
 
 
 def _over_both(item: RequestClass, slo: Slo) -> bool:

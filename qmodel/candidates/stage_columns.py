@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from qmodel.candidates.columns import ColumnSet, columns_for_model
-from qmodel.candidates.enumeration import Candidate
 from qmodel.candidates.frontiers import optimistic_loads
+from qmodel.candidates.pool_kinds import Candidate
 from qmodel.candidates.stage_candidates import (
     STAGES,
     THINKING_STAGES,
@@ -113,9 +113,9 @@ def columns_by_stage(
 
     A target over both stages is split between them, the same way for all classes of a group; the splits of
     ``BUDGET_SHARES`` are tried. Classes that think may also have their answers made in a third pool; no split is tried
-    there, so those chains are only among the ``bounding`` ones. All pools of a path run the same weight type. Classes
-    that come in bursts, and groups whose classes differ in priority, are left to unified pools: pools in a row are
-    predicted without either.
+    there, so those chains are only among the ``bounding`` ones. All pools of a path run the same weight and KV type.
+    Classes that come in bursts, and groups whose classes differ in priority, are left to unified pools: pools in a row
+    are predicted without either.
 
     Args:
         instance: the bound problem.
@@ -127,16 +127,16 @@ def columns_by_stage(
     for group, members in groups.items():
         able, told = _able(members)
         made.notes += told
-        pools = [item for item in candidates if able and item.model == able[0].model]
-        for precision in dict.fromkeys(item.precision for item in pools):
+        pools = [item for item in candidates if able and item.model == able[0].model and item.takes([able[0].name])]
+        for kind in dict.fromkeys(map(_kept, pools)):
             staged: dict[Stage, list[StageCandidate]] = {}
             for role in _ROLES:
-                same = [item for item in pools if item.precision == precision]
+                same = [item for item in pools if _kept(item) == kind]
                 found, told = staged_candidates(instance, same, role)
                 made.notes += told
                 staged[role] = found if keep_all else _undominated(found, able)
             if all(staged.values()):
-                made.add(f"{group} {precision or ''}", staged, able)
+                made.add(group, " ".join(filter(None, kind)), staged, able)
     return StageColumns(
         sets=made.sets,
         classes=made.classes,
@@ -171,23 +171,24 @@ class _Made:
 
     def add(
         self,
-        name: str,
+        group: str,
+        kept: str,
         staged: Mapping[Stage, Sequence[StageCandidate]],
         classes: Sequence[RequestClass],
     ) -> None:
-        """Pools of one model and weight type: the splits of a chain of two, and whole targets for all chains."""
+        """Pools of one model, weight and KV type: the splits of a chain of two, and whole targets for all chains."""
         thinking = [item for item in classes if thinks(item)]
         tried = splits(classes)
         for split in dict.fromkeys((*tried, None)):
             for roles, members in ((STAGES, classes), (THINKING_STAGES, thinking if split is None else ())):
                 if not members:
                     continue
-                names = [self._set(name, role, split, staged[role], members) for role in roles]
+                names = [self._set(group, kept, role, split, staged[role], members) for role in roles]
                 links = [
                     Chain(
                         cls=item.name,
                         model=item.model,
-                        parts=tuple(part_name(part_of(item), role, split) for role in roles),
+                        parts=tuple(part_name(part_of(item), role, split, kept) for role in roles),
                     )
                     for item in members
                 ]
@@ -204,16 +205,17 @@ class _Made:
 
     def _set(
         self,
-        name: str,
+        group: str,
+        kept: str,
         role: Stage,
         split: float | None,
         candidates: Sequence[StageCandidate],
         classes: Sequence[RequestClass],
     ) -> str:
         """The name of the columns of one stage, which are made where they are not there yet."""
-        key = f"{name} > {part_name('', role, split)}"
+        key = f"{group} {part_name('', role, split, kept)}"
         if key not in self.sets:
-            parts = tuple(stage_part(item, role, split) for item in classes)
+            parts = tuple(stage_part(item, role, split, kept) for item in classes)
             nothing = {item.name: 0.0 for item in parts}  # the rest may be in unified pools
             self.classes[key] = parts
             self.sets[key] = columns_for_model(
@@ -240,6 +242,11 @@ def _able(members: Sequence[RequestClass]) -> tuple[list[RequestClass], list[str
         else:
             able.append(item)
     return able, notes
+
+
+def _kept(item: Candidate) -> tuple[str, str]:
+    """Weight and KV type, which a request keeps on its way."""
+    return item.precision or "", str(item.settings.get("kv_dtype", ""))
 
 
 def _least_usd(candidates: Sequence[StageCandidate], part: RequestClass) -> float:

@@ -7,7 +7,7 @@ from qmodel.evaluation.day_costs import base_rows, day_purchases, limits_in_peri
 from qmodel.evaluation.fleet_metrics import evaluate_fleet, fleet_capacity, pool_cases
 from qmodel.evaluation.kv_links import kv_token_bytes, links_into, own_link
 from qmodel.evaluation.measured_pools import MeasuredCase
-from qmodel.evaluation.path_predictions import PoolCase, predict_paths
+from qmodel.evaluation.path_predictions import PoolCase, PoolSettings, predict_paths
 from qmodel.evaluation.purchases import price_in_fleet
 from qmodel.evaluation.resource_worth import MarginalRow, MarginalValues, marginal_values
 from qmodel.evaluation.results import CapacityResult, CurveRow, Evaluation, LatencyRow, LeavingRow, QualityRow
@@ -25,6 +25,7 @@ __all__ = [
     "MeasuredCase",
     "PoolCase",
     "LeavingRow",
+    "PoolSettings",
     "QualityRow",
     "assess",
     "base_rows",

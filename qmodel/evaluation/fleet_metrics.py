@@ -15,11 +15,11 @@ from qmodel.evaluation.assessment import assess
 from qmodel.evaluation.kv_links import links_into
 from qmodel.evaluation.loaded_pools import LoadedPart, LoadedPool, loaded_parts
 from qmodel.evaluation.measured_pools import MeasuredCase
-from qmodel.evaluation.path_predictions import PoolCase
+from qmodel.evaluation.path_predictions import PoolCase, PoolSettings
 from qmodel.evaluation.purchases import price_in_fleet
 from qmodel.evaluation.results import CapacityResult, CurveRow, Evaluation
 from qmodel.perf import layouts
-from qmodel.problem import Instance, Price, price_of, replica_of, with_engine
+from qmodel.problem import Instance, Price, aic_missing, engine_of, fully_stated, price_of, replica_of
 from qmodel.types import ROLES_IN_A_ROW, Engine, Fleet, MeasuredCapacity, Path, Pool, Refusal, Replica, RequestClass
 
 __all__ = ["evaluate_fleet", "fleet_capacity", "pool_cases"]
@@ -97,8 +97,10 @@ def pool_cases(
         ScenarioError: as :func:`evaluate_fleet`.
     """
     problems = _routing_problems(instance, fleet, instance.classes if routed is None else routed)
+    whole, unclear = fully_stated(instance, fleet)
+    problems += unclear
     cases: dict[str, PoolCase | MeasuredCase] = {}
-    for name, pool in fleet.pools.items():
+    for name, pool in whole.pools.items():
         key = f"pools.{name}"
         if pool.role == "api":
             api = next((item for item in instance.apis if (item.name, item.model) == (pool.gpu, pool.model)), None)
@@ -123,8 +125,14 @@ def pool_cases(
                 Problem(key=f"{key}.model", what=f"no class asks for '{pool.model}'", hint=f"one of {known}")
             )
             continue
-        option = instance.gpus[pool.gpu]
-        engine = with_engine(option.engine, dict(pool.engine))
+        engine = engine_of(instance, pool)
+        if engine.step_times == "aic" and (missing := aic_missing()) is not None:
+            problems.append(Problem(key=f"{key}.engine.step_times", what=missing[0], hint=missing[1]))
+            continue
+        if pool.precision is not None and (pool.model, pool.gpu) in instance.profiles:
+            what = f"{pool.model} on {pool.gpu} is profiled, and runs the weight type that was measured"
+            problems.append(Problem(key=f"{key}.precision", what=what, hint="leave precision out"))
+            continue
         found = _illegal(instance, pool, engine) or replica_of(
             instance,
             model=pool.model,
@@ -143,13 +151,20 @@ def pool_cases(
             continue
         price = price_in_fleet(price_of(instance, pool), pool, fleet, instance.limits)
         if isinstance(found, MeasuredCapacity):
-            problems += _measured_problems(pool, found, fleet)
-            cases[name] = MeasuredCase(pool=pool, capacity=found, price=price, spare=spare)
+            problems += _measured_problems(fleet.pools[name], found, fleet)
+            cases[name] = MeasuredCase(pool=fleet.pools[name], capacity=found, price=price, spare=spare)
             continue
         assert isinstance(found, Replica)
-        cases[name] = PoolCase(pool=pool, replica=found, router=engine.router, price=price, spare=spare)
+        settings = PoolSettings(
+            max_num_seqs=found.max_num_seqs // pool.layout.dp,
+            max_batched_tokens=engine.max_batched_tokens,
+            kv_dtype=engine.kv_dtype,
+        )
+        cases[name] = PoolCase(
+            pool=pool, replica=found, router=engine.router, price=price, spare=spare, settings=settings
+        )
     if not problems:
-        links, problems = links_into(instance, fleet)
+        links, problems = links_into(instance, whole)
         for name, case in cases.items():
             if name in links and isinstance(case, PoolCase):
                 cases[name] = replace(case, link=links[name])

@@ -7,7 +7,7 @@ from dataclasses import replace
 from qmodel.errors import Problem
 from qmodel.perf import kv_bytes_per_token
 from qmodel.perf.precision import kv_element_bytes
-from qmodel.problem import Instance, with_engine
+from qmodel.problem import Instance, engine_of
 from qmodel.topology import link_costs
 from qmodel.types import Fleet, KvLink, Layout, Model, Pool, PoolLink
 
@@ -88,7 +88,7 @@ def kv_token_bytes(instance: Instance, pool: Pool) -> float | None:
     model = instance.models[pool.model]
     if model is None:
         return None
-    engine = with_engine(instance.gpus[pool.gpu].engine, dict(pool.engine))
+    engine = engine_of(instance, pool)
     dtype = "fp8" if kv_element_bytes(model, engine, pool.precision) == 1.0 else "bf16"
     return kv_bytes_per_token(model, Layout(), dtype)
 

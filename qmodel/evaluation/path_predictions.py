@@ -15,9 +15,24 @@ from qmodel.queueing.tandem.row_laws import Hop, row_metrics
 from qmodel.queueing.tandem.stage_parts import Leg, Until, answer_leg, decode_leg
 from qmodel.types import Fleet, KvLink, Path, Pool, Replica, RequestClass, Router, Stream
 
-__all__ = ["FleetPredictions", "PoolCase", "Solution", "predict_paths", "streams_of"]
+__all__ = ["FleetPredictions", "PoolCase", "PoolSettings", "Solution", "predict_paths", "streams_of"]
 
 Solution = PoolPrediction | PrefillPool | DecodePool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolSettings:
+    """Engine settings of a pool that a table shows.
+
+    Attributes:
+        max_num_seqs: most sequences of an attention rank.
+        max_batched_tokens: token budget of a step.
+        kv_dtype: ``auto``, ``bf16`` or ``fp8``.
+    """
+
+    max_num_seqs: int
+    max_batched_tokens: int
+    kv_dtype: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -30,6 +45,7 @@ class PoolCase:
         price: per GPU and hour.
         link: brings KV here from the pools before; None for a first pool.
         spare: replicas that predictions take as lost.
+        settings: what tables show of its engine; None: not known.
     """
 
     pool: Pool
@@ -38,6 +54,7 @@ class PoolCase:
     price: Price
     link: KvLink | None = None
     spare: int = 0
+    settings: PoolSettings | None = None
 
     @property
     def serving(self) -> int:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from qmodel.evaluation.api_pools import ApiCase, api_overload
 from qmodel.evaluation.measured_pools import MeasuredCase, measured_binding, measured_overload
 from qmodel.evaluation.path_predictions import PoolCase, Solution
-from qmodel.types import PoolRow
+from qmodel.types import PoolRow, settings_text
 
 __all__ = ["api_pool_row", "measured_pool_row", "pool_row"]
 
@@ -56,6 +56,7 @@ def api_pool_row(case: ApiCase, utilisation: float, usd_per_hour: float) -> Pool
 def _bare_row(case: PoolCase | MeasuredCase) -> PoolRow:
     """What a pool is, without its load."""
     item, price = case.pool, case.price.usd_per_gpu_hour
+    known = case.settings if isinstance(case, PoolCase) else None
     return PoolRow(
         pool=item.name,
         model=item.model,
@@ -76,4 +77,9 @@ def _bare_row(case: PoolCase | MeasuredCase) -> PoolRow:
         mean_batch=None,
         binding="",
         stable=True,
+        max_num_seqs=None if known is None else known.max_num_seqs,
+        max_batched_tokens=None if known is None else known.max_batched_tokens,
+        kv_dtype=None if known is None else known.kv_dtype,
+        precision=item.precision or "auto",
+        settings=settings_text(item.engine),
     )

@@ -147,7 +147,7 @@ def _add_columns(ledger: Ledger, found: ColumnSet, name: str) -> None:
             _add_column(ledger, column, column.upper)
     for candidate, ratio in zip(found.candidates, found.ratios[name], strict=True):
         if ratio > 0 and id(candidate) in spread:
-            label = f"replicas {candidate.gpu} {candidate.layout} {candidate.precision or ''} {candidate.model}"
+            label = f"replicas {candidate.gpu} {candidate.layout} {candidate.variant} {candidate.model}"
             upper = float(np.ceil(1.0 / ratio))
             position = ledger.replicas(label, candidate, most=upper)
             ledger.carries(position, position, {name: float(ratio)}, model=candidate.model)
@@ -160,7 +160,10 @@ def _add_flows(ledger: Ledger, group: str, found: ColumnSet, classes: Sequence[R
     ratios = np.array([found.ratios[item.name] for item in classes])
     alone = np.divide(1.0, ratios, out=np.full(ratios.shape, np.inf), where=ratios > 0)
     flows = []
+    left_out = set() if found.many or ledger.limits.change is not None else _joined_settings(found, shares, alone)
     for j, candidate in enumerate(found.candidates):
+        if j in left_out:
+            continue
         usable = [k for k in range(len(classes)) if np.isfinite(shares[k, j]) and np.isfinite(alone[k, j])]
         if not usable:
             continue
@@ -187,6 +190,29 @@ def _add_flows(ledger: Ledger, group: str, found: ColumnSet, classes: Sequence[R
     return flows
 
 
+def _joined_settings(found: ColumnSet, shares: FloatArray, alone: FloatArray) -> set[int]:
+    """Let one candidate stand for others that differ from it in their engine settings only; positions of the others.
+
+    While no mix was looked at of any of them it carries what the best of them carries of each class: no fleet loses by
+    that, and the program is as small as with one setting. A candidate whose mixes decide is looked at and then stands
+    for itself, and another one stands for those that are left.
+
+    Args:
+        found: columns of the group.
+        shares, alone: step time and replicas that the whole of each class takes, shape (K, J); changed in place.
+    """
+    kinds: dict[tuple[object, ...], list[int]] = {}
+    for j, item in enumerate(found.candidates):
+        if j not in found.shared:
+            kinds.setdefault((item.gpu, item.layout, item.precision, item.pool_role), []).append(j)
+    left_out: set[int] = set()
+    for rows in kinds.values():
+        first = min(rows, key=lambda j: float(alone[:, j].sum()))
+        shares[:, first], alone[:, first] = shares[:, rows].min(axis=1), alone[:, rows].min(axis=1)
+        left_out.update(j for j in rows if j != first)
+    return left_out
+
+
 def _outlines(found: ColumnSet, position: int) -> list[tuple[int, int, FloatArray | None]]:
     """Count of a shared pool (0: none), the count that a variable stands for, and corners of what it may carry."""
     pools = found.shared.get(position, ())
@@ -210,7 +236,7 @@ def _between_corners(
 
 
 def _pool_label(item: Candidate, replicas: int) -> str:
-    return f"{item.gpu} {item.layout} {item.precision or ''} x{replicas} {item.model}"
+    return f"{item.gpu} {item.layout} {item.variant} x{replicas} {item.model}"
 
 
 def _add_column(ledger: Ledger, column: Column, shares: Mapping[str, float]) -> None:

@@ -51,7 +51,7 @@ def diagnose(
     """
     for name, group in classes.items():
         model = group[0].model
-        pools, measured = candidates.of(model), candidates.measured_of(model)
+        pools, measured = candidates.of(model, group[0].name), candidates.measured_of(model)
         if not pools and not measured:
             return _nothing_fits(model, candidates.refused_of(model), limits)
         for item in group:
@@ -59,7 +59,8 @@ def diagnose(
                 continue
             reached = late_batch if item.batch is not None else _unreachable
             alike = all(tier.lengths is None and tier.slos is None for tier in item.alternatives)
-            able = [one for other in (item.models if alike else (model,)) for one in candidates.of(other)]
+            models = item.models if alike else (model,)
+            able = [one for other in models for one in candidates.of(other, item.name)]
             found = reached(able, item) if able else _not_measured(measured, item)
             if found is not None:
                 return found
@@ -68,7 +69,7 @@ def diagnose(
             elsewhere = _measured_for(sets[name], item) or stages.serves(item.name, item.model) or len(item.models) > 1
             if not elsewhere and not any(sets[name].least[item.name]):
                 beyond_limits = too_large_batch if item.batch is not None else _beyond_limits
-                return beyond_limits(candidates.of(item.model), item, limits)
+                return beyond_limits(candidates.of(item.model, item.name), item, limits)
     for name, group in classes.items():
         for item in group:
             found = None if len(item.models) > 1 else _beyond_rates(sets[name], item)

@@ -55,7 +55,7 @@ def add_open_pools(ledger: Ledger, pools: Sequence[OpenPool]) -> list[OpenVariab
     places = []
     for item in pools:
         candidate = item.candidate
-        label = f"{candidate.gpu} {candidate.layout} {candidate.precision or ''} {candidate.model}"
+        label = f"{candidate.gpu} {candidate.layout} {candidate.variant} {candidate.model}"
         count = (
             ledger.builder.variable(f"rate {label}", cost=0.0, upper=1.0, integer=False)
             if item.is_api

@@ -14,7 +14,7 @@ from qmodel.planning.planned_pools import PlannedKind, PlannedMeasured, PlannedP
 from qmodel.planning.planned_rows import PlannedRow, grown_row
 from qmodel.planning.plans import Plan, PriceRow, Status, Termination, Why
 from qmodel.planning.record import versions
-from qmodel.problem import Instance, at_confidence, replica_of
+from qmodel.problem import Instance, at_confidence, replica_of, with_engine
 from qmodel.types import Limits, Replica, RequestClass
 
 __all__ = ["bound_below", "cost_at_p90", "finite", "price_rows", "why_not", "without_fleet"]
@@ -92,7 +92,12 @@ def cost_at_p90(instance: Instance, pools: Sequence[PlannedKind], row: PlannedRo
     for item in predicted:
         chosen = item.candidate
         nominal = replica_of(
-            instance, model=chosen.model, gpu=chosen.gpu, layout=chosen.layout, precision=chosen.precision
+            instance,
+            model=chosen.model,
+            gpu=chosen.gpu,
+            layout=chosen.layout,
+            engine=with_engine(instance.gpus[chosen.gpu].engine, chosen.settings, instance.drafts),
+            precision=chosen.precision,
         )
         assert isinstance(nominal, Replica)
         slower.append(replace(chosen, replica=at_confidence(nominal, "p90"), confidence="p90"))

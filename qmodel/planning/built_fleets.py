@@ -13,6 +13,7 @@ from qmodel.planning.measured_pools import carried_by, measured_pools_of
 from qmodel.planning.merging import merged
 from qmodel.planning.planned_pools import PlannedKind
 from qmodel.planning.planned_rows import NO_ROW, PlannedRow, row_of, settled_row
+from qmodel.planning.pool_settings import roomiest
 from qmodel.planning.split_batches import whole_batches
 from qmodel.problem import Instance
 from qmodel.types import Fleet, Limits
@@ -86,4 +87,6 @@ def build(
     predicted = whole_batches(predicted, sets, limits)
     together = merged([*predicted, *measured, *row.pools], candidates, limits)
     pools = [item for item in together if not isinstance(item.candidate, StageCandidate)]
+    if limits.change is None:  # else a replica with other settings may have to be started
+        pools = roomiest(pools, candidates)
     return BuiltFleet(pools=tuple(evened(pools, lambda program: solved_point(program, options))), row=row)

@@ -62,10 +62,10 @@ def plan(
     from qmodel.planning.objectives import plan_for_objective
     from qmodel.problem import bind, with_running
 
-    loaded = loaded_scenario(scenario)
-    instance = bind(loaded)
-    if existing is not None:
-        instance = with_running(instance, loaded_fleet(existing), loaded)
+    loaded, running = loaded_scenario(scenario), None if existing is None else loaded_fleet(existing)
+    instance = bind(loaded, fleet=running)
+    if running is not None:
+        instance = with_running(instance, running, loaded)
     elif loaded.policy.change is not None:
         note = "policy.change counts nothing: no fleet is given that runs already (--existing)"
         instance = replace(instance, assumptions=(*instance.assumptions, note))

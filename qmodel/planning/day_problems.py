@@ -75,7 +75,7 @@ def columns_of(day: Day) -> dict[str, ColumnSet]:
     """Columns of each group with every count."""
     return {
         group: columns_for_model(
-            day.candidates.of(members[0].model),
+            day.candidates.of(members[0].model, members[0].name),
             members,
             open_pools=open_pools_of(day.candidates.measured_of(members[0].model), members),
             every_count=True,

@@ -38,7 +38,8 @@ def evaluate(scenario: Scenario | Source, fleet: Fleet | str | Path) -> Evaluati
     from qmodel.problem import bind
 
     with placed_in(fleet):
-        return evaluate_fleet(bind(loaded_scenario(scenario)), loaded_fleet(fleet))
+        known = loaded_fleet(fleet)
+        return evaluate_fleet(bind(loaded_scenario(scenario), fleet=known), known)
 
 
 def capacity(scenario: Scenario | Source, fleet: Fleet | str | Path) -> CapacityResult:
@@ -61,7 +62,8 @@ def capacity(scenario: Scenario | Source, fleet: Fleet | str | Path) -> Capacity
     from qmodel.problem import bind
 
     with placed_in(fleet):
-        return fleet_capacity(bind(loaded_scenario(scenario)), loaded_fleet(fleet))
+        known = loaded_fleet(fleet)
+        return fleet_capacity(bind(loaded_scenario(scenario), fleet=known), known)
 
 
 def marginal_values(scenario: Scenario | Source, fleet: Fleet | str | Path) -> MarginalValues:
@@ -88,7 +90,8 @@ def marginal_values(scenario: Scenario | Source, fleet: Fleet | str | Path) -> M
     from qmodel.problem import bind
 
     with placed_in(fleet):
-        return values_of(bind(loaded_scenario(scenario)), loaded_fleet(fleet))
+        known = loaded_fleet(fleet)
+        return values_of(bind(loaded_scenario(scenario), fleet=known), known)
 
 
 def simulate(
@@ -139,7 +142,8 @@ def simulate(
 
     loaded = loaded_scenario(scenario)
     with placed_in(fleet):
-        instance = bind(loaded)
+        known = loaded_fleet(fleet)
+        instance = bind(loaded, fleet=known)
         simulator = FleetSimulator.for_scenario(
             loaded,
             instance,
@@ -150,4 +154,4 @@ def simulate(
             split=split,
             arrivals=arrivals,
         )
-        return tabulate(simulator.runs(loaded_fleet(fleet)), assumptions=simulator.assumptions)
+        return tabulate(simulator.runs(known), assumptions=simulator.assumptions)

@@ -7,7 +7,7 @@ from itertools import combinations
 
 import numpy as np
 
-from qmodel.candidates import Candidate, least_counts, optimistic_loads
+from qmodel.candidates import Candidate, few_of_each_kind, least_counts, optimistic_loads
 from qmodel.planning.assembly import cost_of
 from qmodel.planning.planned_pools import PlannedKind, PlannedPool
 from qmodel.types import Limits, RequestClass
@@ -79,10 +79,12 @@ def _joined(
             classes[request_class.name] = request_class
             shares[request_class.name] = shares.get(request_class.name, 0.0) + share
     load = [item.part(shares[name]) for name, item in classes.items()]
-    able = [item for item in candidates if item.model == first.candidate.model]
+    able = [item for item in candidates if item.model == first.candidate.model and item.takes(shares)]
     least_usd = np.array([item.cost_usd_per_hour for item in able]) * np.maximum(optimistic_loads(able, load), 1.0)
-    rows = [row for row in np.argsort(least_usd, kind="stable") if least_usd[row] <= paid_usd_per_hour * (1 + _SAME)]
-    tried = [able[row] for row in rows[:_MOST_TRIED]]
+    order = np.argsort(least_usd, kind="stable")
+    order = order[least_usd[order] <= paid_usd_per_hour * (1 + _SAME)]
+    theirs = [float(item is not first.candidate and item is not second.candidate) for item in able]
+    tried = [able[row] for row in few_of_each_kind(able, order, _MOST_TRIED, np.array(theirs))]
     options = [
         PlannedPool(
             candidate=candidate,

@@ -295,6 +295,7 @@ def pool_of(name: str, item: PlannedKind) -> Pool:
         gpu=candidate.gpu,
         layout=candidate.layout,
         replicas=item.holding.replicas,
+        engine=dict(candidate.settings),
         precision=candidate.precision,
         role=candidate.pool_role,
         price_tier=MIXED if candidate.offers else candidate.price.tier,

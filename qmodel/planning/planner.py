@@ -185,7 +185,7 @@ def _columns(
     """Columns of a group; of a class that several models may serve any part may be asked for, so every count counts."""
     model = members[0].model
     return columns_for_group(
-        candidates.of(model),
+        candidates.of(model, members[0].name),
         members,
         open_pools=open_pools_of(candidates.measured_of(model), members),
         every_count=instance.limits.pays_nodes or any(len(item.models) > 1 for item in members),

@@ -7,11 +7,20 @@ from dataclasses import asdict
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 
-from qmodel.evaluation import ApiCase, MeasuredCase, PoolCase, pool_cases, price_in_fleet
+from qmodel.evaluation import ApiCase, MeasuredCase, PoolCase, PoolSettings, pool_cases, price_in_fleet
 from qmodel.problem import Instance, Price
 from qmodel.types import Api, Fleet, KvLink, Limits, MeasuredCapacity, Periods, Replica, RequestClass
 
-__all__ = ["cases_from", "classes_from", "day_inputs", "limits_from", "periods_from", "plan_inputs", "versions"]
+__all__ = [
+    "cases_from",
+    "classes_from",
+    "day_inputs",
+    "limits_from",
+    "periods_from",
+    "plan_inputs",
+    "settings_from",
+    "versions",
+]
 
 _LIBRARIES = ("numpy", "scipy", "pulp", "highspy")
 
@@ -25,6 +34,10 @@ def plan_inputs(instance: Instance, fleet: Fleet, *, mip_gap: float) -> dict[str
         mip_gap: gap at which its plan counts as optimal.
     """
     cases = pool_cases(instance, fleet, routed=fleet.routing)
+    settings = [
+        {"class": cls, "gpu": gpu, "choices": [dict(item) for item in choices]}
+        for (cls, gpu), choices in sorted(instance.settings.items())
+    ]
     used_gpus = {pool.gpu for pool in fleet.pools.values()}
     return {
         "confidence": instance.policy.confidence,
@@ -32,6 +45,7 @@ def plan_inputs(instance: Instance, fleet: Fleet, *, mip_gap: float) -> dict[str
         "limits": instance.limits.to_dict(),
         "classes": {name: item.to_dict() for name, item in instance.classes.items()},
         "pools": {name: _case_data(case) for name, case in cases.items()},
+        **({"settings": settings} if settings else {}),
         "catalog": {
             "digest": instance.catalog_digest,
             "gpus": {
@@ -89,6 +103,12 @@ def limits_from(inputs: Mapping[str, object]) -> Limits:
     return Limits.from_dict(_mapping(inputs["limits"]))
 
 
+def settings_from(inputs: Mapping[str, object]) -> dict[tuple[str, str], list[Mapping[str, object]]]:
+    """Engine settings that classes may choose from, by class and GPU type, as a plan embeds them."""
+    found = [_mapping(item) for item in _listed(inputs.get("settings", ()))]
+    return {(str(item["class"]), str(item["gpu"])): [*map(_mapping, _listed(item["choices"]))] for item in found}
+
+
 def _calibrations(instance: Instance, fleet: Fleet) -> list[dict[str, object]]:
     """The user's own constants of what the fleet runs."""
     used = {
@@ -135,6 +155,7 @@ def cases_from(inputs: Mapping[str, object], fleet: Fleet) -> dict[str, PoolCase
             price=price,
             link=KvLink(**_mapping(item["link"])) if "link" in item else None,  # type: ignore[arg-type]
             spare=spare,
+            settings=PoolSettings(**_mapping(item["settings"])) if "settings" in item else None,  # type: ignore[arg-type]
         )
     return cases
 
@@ -145,6 +166,8 @@ def _case_data(case: PoolCase | MeasuredCase) -> dict[str, object]:
     if isinstance(case, MeasuredCase):
         return {"capacity": case.capacity.to_dict(), "price": asdict(case.price)}
     data: dict[str, object] = {"replica": case.replica.to_dict(), "router": case.router, "price": asdict(case.price)}
+    if case.settings is not None:
+        data["settings"] = asdict(case.settings)
     return data if case.link is None else {**data, "link": asdict(case.link)}
 
 

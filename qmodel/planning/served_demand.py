@@ -49,7 +49,9 @@ def most_served_plan(
             return plan_instance(instance, options=options, cancel=cancel)
         model = members[0].model
         open_pools = open_pools_of(candidates.measured_of(model), members)
-        sets[group] = columns_for_group(candidates.of(model), members, open_pools=open_pools, every_count=True)
+        sets[group] = columns_for_group(
+            candidates.of(model, members[0].name), members, open_pools=open_pools, every_count=True
+        )
     half = replace(options, time_limit_s=options.time_limit_s * _SHARE_OF_TIME)
     served = most_served(sets, {name: groups[name] for name in sets}, instance.limits, options=half)
     if not any(share > _LEAST_SHARE for share in served.shares.values()):

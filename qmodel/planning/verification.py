@@ -14,8 +14,8 @@ from qmodel.evaluation.assessment import assess
 from qmodel.planning.day_verification import day_costs, day_problem
 from qmodel.planning.period_plans import PeriodPlan
 from qmodel.planning.plans import Plan
-from qmodel.planning.record import cases_from, classes_from, limits_from, periods_from
-from qmodel.types import Limits, PoolRow, PurchaseRow, RequestClass, SloRow, replicas_by_kind
+from qmodel.planning.record import cases_from, classes_from, limits_from, periods_from, settings_from
+from qmodel.types import Limits, PoolRow, PurchaseRow, RequestClass, SloRow, replicas_by_kind, settings_text
 
 __all__ = ["Check", "Verification", "verify"]
 
@@ -71,6 +71,7 @@ def verify(plan: Plan) -> Verification:
             _cover(plan, classes),
             _quality(classes, result),
             _isolation(plan, classes),
+            _settings(plan),
             left,
             _limits(plan, limits, result),
             _cost(plan, result),
@@ -119,6 +120,7 @@ def _verify_day(plan: Plan) -> Verification:
             found += [
                 _cover(hour, demand),
                 _isolation(hour, classes),
+                _settings(hour),
                 _limits(hour, costs.within, result),
                 _stable(result),
                 _targets(result, confidence),
@@ -178,6 +180,37 @@ def _isolation(plan: Plan, classes: Mapping[str, RequestClass]) -> Check:
             detail = f"pool '{pool}' of class '{kept[0]}', which is isolated, serves {', '.join(names)}"
             return Check(name="isolation", ok=False, detail=detail)
     return Check(name="isolation", ok=True, detail=f"{sum(item.isolate for item in classes.values())} classes isolated")
+
+
+def _settings(plan: Plan) -> Check:
+    """Every pool has engine settings that each of its classes may choose."""
+    assert plan.fleet is not None
+    choices, told = settings_from(plan.inputs), 0
+    for name, paths in plan.fleet.routing.items():
+        for pool in (plan.fleet.pools[one] for path in paths for one in path.pools):
+            allowed = choices.get((name, pool.gpu))
+            if allowed is None or pool.role == "api" or "capacity" in _pool_inputs(plan, pool.name):
+                continue
+            told += 1
+            if not any(_chosen_from(pool.engine, item) for item in allowed):
+                stated = settings_text(pool.engine) or "no settings of its own"
+                detail = f"pool '{pool.name}' has {stated}, which class '{name}' does not choose from"
+                return Check(name="settings", ok=False, detail=detail)
+    return Check(name="settings", ok=True, detail=f"{told} pools on paths choose engine settings")
+
+
+def _chosen_from(stated: Mapping[str, object], allowed: Mapping[str, object]) -> bool:
+    """Whether the settings are these, but for a number of sequences that a profile was measured with."""
+    left_out = {"max_num_seqs"} if "max_num_seqs" not in stated else set()
+    return dict(stated) == {key: value for key, value in allowed.items() if key not in left_out}
+
+
+def _pool_inputs(plan: Plan, pool: str) -> Mapping[str, object]:
+    pools = plan.inputs["pools"]
+    assert isinstance(pools, Mapping)
+    found = pools[pool]
+    assert isinstance(found, Mapping)
+    return found
 
 
 def _left_over(cases: Mapping[str, PoolCase | MeasuredCase]) -> Check:
@@ -262,10 +295,17 @@ def _tables(plan: Plan, result: Evaluation) -> Check:
 
 
 def _pool_facts(rows: Sequence[PoolRow]) -> list[tuple[object, ...]]:
-    return [
-        (row.pool, row.model, row.role, row.gpu, row.tp, row.pp, row.ep, row.dp, row.cp, row.replicas, row.gpus)
-        for row in rows
-    ] + [(row.price_tier, round(row.usd_per_gpu_hour, 9), round(row.cost_usd_per_hour, 6), row.stable) for row in rows]
+    return (
+        [
+            (row.pool, row.model, row.role, row.gpu, row.tp, row.pp, row.ep, row.dp, row.cp, row.replicas, row.gpus)
+            for row in rows
+        ]
+        + [(row.max_num_seqs, row.max_batched_tokens, row.kv_dtype, row.precision, row.settings) for row in rows]
+        + [
+            (row.price_tier, round(row.usd_per_gpu_hour, 9), round(row.cost_usd_per_hour, 6), row.stable)
+            for row in rows
+        ]
+    )
 
 
 def _purchase_facts(rows: Sequence[PurchaseRow]) -> list[tuple[object, ...]]:

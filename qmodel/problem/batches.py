@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from qmodel.errors import Problem
@@ -15,24 +15,41 @@ if TYPE_CHECKING:
 __all__ = ["batch_problems"]
 
 
-def batch_problems(scenario: Scenario, limits: Limits, gpus: Mapping[str, GpuOption]) -> list[Problem]:
+def batch_problems(
+    scenario: Scenario,
+    limits: Limits,
+    gpus: Mapping[str, GpuOption],
+    settings: Mapping[tuple[str, str], Sequence[Mapping[str, object]]],
+) -> list[Problem]:
     """What batches do not go with.
 
     Args:
         scenario: checked against its schema.
         limits: of the fleet.
         gpus: GPU types with their engines.
+        settings: engine settings by class and GPU type, over those of the GPU type.
     """
-    return _held_problems(scenario, limits) + _swapped_problems(scenario, gpus)
+    return _held_problems(scenario, limits) + _swapped_problems(scenario, gpus, settings)
 
 
-def _swapped_problems(scenario: Scenario, gpus: Mapping[str, GpuOption]) -> list[Problem]:
-    batches = [name for name, spec in scenario.classes.items() if spec.batch is not None]
-    swapping = [name for name, option in gpus.items() if option.engine.preemption == "swap"]
-    if not batches or not swapping:
-        return []
-    what = f"is a batch, which is predicted with recomputation only, and engines on {', '.join(swapping)} swap"
-    return [scenario.problem(f"classes.{name}.batch", what, "use preemption: recompute") for name in batches]
+def _swapped_problems(
+    scenario: Scenario,
+    gpus: Mapping[str, GpuOption],
+    settings: Mapping[tuple[str, str], Sequence[Mapping[str, object]]],
+) -> list[Problem]:
+    problems = []
+    for name in (name for name, spec in scenario.classes.items() if spec.batch is not None):
+        swapping = [
+            gpu
+            for gpu, option in gpus.items()
+            if any(
+                one.get("preemption", option.engine.preemption) == "swap" for one in settings.get((name, gpu), ({},))
+            )
+        ]
+        if swapping:
+            what = f"is a batch, which is predicted with recomputation only, and engines on {', '.join(swapping)} swap"
+            problems.append(scenario.problem(f"classes.{name}.batch", what, "use preemption: recompute"))
+    return problems
 
 
 def _held_problems(scenario: Scenario, limits: Limits) -> list[Problem]:

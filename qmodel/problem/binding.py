@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from qmodel.catalog import Catalog, load_catalog
 from qmodel.errors import CatalogError, Problem, ScenarioError
-from qmodel.problem.aic_steps import aic_missing
 from qmodel.problem.batches import batch_problems
 from qmodel.problem.bound_apis import bind_apis
+from qmodel.problem.bound_engines import EngineBinder
 from qmodel.problem.calibrations import calibration_notes, known_catalog, unused_calibrations
 from qmodel.problem.demand import bind_class
 from qmodel.problem.fleet_limits import bind_limits
@@ -27,14 +26,13 @@ from qmodel.problem.periods import bind_periods, largest_factor, limits_by_hour
 from qmodel.problem.profiles import profiled_replica
 from qmodel.problem.replicas import no_prompt_room
 from qmodel.types import (
-    Engine,
+    Fleet,
     Limits,
     MeasuredCapacity,
     Model,
     Pool,
     Replica,
     RequestClass,
-    Speculation,
 )
 
 if TYPE_CHECKING:
@@ -44,18 +42,21 @@ if TYPE_CHECKING:
 __all__ = ["bind", "name_problems", "price_of"]
 
 
-def bind(scenario: Scenario, catalog: Catalog | None = None) -> Instance:
+def bind(scenario: Scenario, catalog: Catalog | None = None, *, fleet: Fleet | None = None) -> Instance:
     """The typed problem of a scenario, with every name resolved.
 
     Args:
         scenario: checked against its schema.
         catalog: names, prices and constants; None: the shipped catalog under the scenario's own files.
+        fleet: that will be looked at; the models that draft in its pools are looked up too.
 
     Raises:
         ScenarioError: names that are not known, GPUs without a price, traces that cannot be used; all at once.
     """
     known = catalog or known_catalog(scenario)
     binder = _Binder(scenario, known)
+    for name, pool in () if fleet is None else fleet.pools.items():
+        binder.engines.find_pool_draft(name, pool)
     binder.problems += unknown_names(scenario.resolved(), known, scenario.problem)
     instance = binder.instance()
     if binder.problems:
@@ -100,6 +101,7 @@ class _Binder:
         self.problems: list[Problem] = []
         self.assumptions: list[str] = []
         self.profiled_gpus = {item.gpu for item in scenario.profiles}
+        self.engines = EngineBinder(scenario, catalog)
 
     def instance(self) -> Instance:
         scenario = self.scenario
@@ -108,6 +110,9 @@ class _Binder:
         gpus = {
             name: option for name, spec in scenario.fleet.gpus.items() if (option := self._gpu(name, spec)) is not None
         }
+        settings = self.engines.settings(gpus)
+        self.problems += self.engines.problems
+        self.assumptions += self.engines.notes
         profiles = self._profiles(gpus)
         rules = self._layouts(gpus.values())
         self.problems += unused_calibrations(scenario, self.catalog, models, gpus, rules.precisions)
@@ -116,7 +121,7 @@ class _Binder:
         apis, wrong_apis, notes = bind_apis(scenario)
         self.problems += wrong_apis
         self.assumptions += notes
-        self.problems += batch_problems(scenario, limits, gpus)
+        self.problems += batch_problems(scenario, limits, gpus, settings)
         self.problems += patience_problems(scenario, classes, gpus)
         objective, wrong = bind_objective(scenario, limits)
         self.problems += wrong
@@ -135,6 +140,8 @@ class _Binder:
             policy=Policy(confidence=scenario.policy.confidence),
             constants=self.catalog.constants,
             limits=limits,
+            settings=settings,
+            drafts=self.engines.drafts,
             apis=apis,
             objective=objective,
             periods=periods,
@@ -194,11 +201,11 @@ class _Binder:
         prices = self._prices(name, named, power_of(spec, gpu, node))
         if prices.price is None:
             return None
-        engine = self._engine(name, named)
+        engine = self.engines.engine(name, named)
         if named != name:
             self.assumptions.append(f"{name}: {gpu.name} of the catalog{_from(spec)}")
         self.assumptions.append(hardware_note(name, node, fabric, topology))
-        self.assumptions.append(f"{name}: {engine_note(engine)}")
+        self.assumptions.append(f"{name}: {engine_note(engine, self.engines.listed(name, named))}")
         if gpu.constants_status != "fitted":
             self.assumptions.append(f"{name}: step-time constants are {_STATUS[gpu.constants_status]}")
         return GpuOption(
@@ -230,7 +237,7 @@ class _Binder:
             topology=None,
             price=prices.price,
             offers=prices.offers,
-            engine=self._engine(name, None),
+            engine=self.engines.engine(name, None),
         )
 
     def _prices(self, name: str, gpu: str | None, power: GpuPower | None) -> BoundPrices:
@@ -238,49 +245,6 @@ class _Binder:
         self.problems += found.problems
         self.assumptions += found.notes
         return found
-
-    def _engine(self, gpu_name: str, in_catalog: str | None) -> Engine:
-        settings = self.scenario.engine_settings(gpu_name)
-        name = str(settings.pop("name", "vllm"))
-        version = settings.pop("version", None)
-        engine = Engine(name=name)
-        if in_catalog is not None:
-            try:
-                engine = self.catalog.engine(name, self.catalog.gpu(in_catalog), version)
-            except CatalogError as error:
-                if version is not None and "version" in str(error):
-                    self._reject_name(self._engine_key(gpu_name, "version"), error)
-        drafting = settings.pop("speculative", None)
-        engine = replace(engine, **settings)
-        if drafting is not None:
-            engine = replace(engine, speculation=self._speculation(gpu_name, drafting))
-        if engine.step_times == "aic" and (missing := aic_missing()) is not None:
-            self._reject(self._engine_key(gpu_name, "step_times"), *missing)
-        room = no_prompt_room(engine)
-        if room is not None:
-            stated = "max_batched_tokens" if "max_batched_tokens" in settings else "max_num_seqs"
-            self._reject(self._engine_key(gpu_name, stated), *room)
-        return engine
-
-    def _speculation(self, gpu_name: str, stated: Mapping[str, Any]) -> Speculation:
-        """Speculative decoding with the record of its draft; an unknown draft is reported."""
-        draft, record = str(stated["draft"]), None
-        if draft not in ("mtp", "eagle"):
-            try:
-                record = self.catalog.model(draft, base_dir=self.scenario.base_dir)
-            except CatalogError as error:
-                self._reject_name(f"{self._engine_key(gpu_name, 'speculative')}.draft", error)
-            except ScenarioError as error:
-                self.problems += error.problems
-        return Speculation(
-            draft=draft, tokens=int(stated["tokens"]), acceptance=float(stated["acceptance"]), draft_model=record
-        )
-
-    def _engine_key(self, gpu_name: str, part: str) -> str:
-        """Where an engine setting of a GPU is stated."""
-        own = self.scenario.fleet.gpus[gpu_name].engine
-        stated = own is not None and getattr(own, part) is not None
-        return f"fleet.gpus.{gpu_name}.engine.{part}" if stated else f"engine.{part}"
 
     def _profiles(self, gpus: Mapping[str, GpuOption]) -> dict[tuple[str, str], tuple[Profile, ...]]:
         used = {name for spec in self.scenario.classes.values() for name in spec.served_by}
@@ -295,7 +259,13 @@ class _Binder:
             measured = self._measured(index, spec)
             for option in bound:
                 replica = measured or profiled_replica(spec, option.engine)
-                profile = Profile(model=spec.model, gpu=option.name, layout=spec.layout.layout, replica=replica)
+                profile = Profile(
+                    model=spec.model,
+                    gpu=option.name,
+                    layout=spec.layout.layout,
+                    replica=replica,
+                    max_num_seqs=spec.max_num_seqs,
+                )
                 room = no_prompt_room(replica) if isinstance(replica, Replica) else None
                 if room is not None and no_prompt_room(option.engine) is None:  # else said of the engine already
                     self._reject(f"profiles[{index}].max_num_seqs", *room)

@@ -37,6 +37,7 @@ def fleet_from_file(file: FleetFile) -> Fleet:
             model=spec.model,
             gpu=spec.gpu,
             layout=spec.layout.layout,
+            precision=None if spec.precision == "auto" else spec.precision,
             replicas=spec.replicas,
             engine=engine,
             price_tier=(spec.price.term if spec.price is not None and spec.price.term else "on_demand"),

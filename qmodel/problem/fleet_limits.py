@@ -10,9 +10,21 @@ from typing import TYPE_CHECKING
 
 from qmodel.errors import Problem, ScenarioError
 from qmodel.files import join_key
+from qmodel.problem.engine_settings import difference, engine_of, fully_stated, profile_for, settings_of
 from qmodel.problem.gpu_power import power_of
 from qmodel.problem.instances import GpuOption, Instance
-from qmodel.types import Change, Fleet, Forbidden, GpuLimits, Limits, Pool, Quota, SpotTerms
+from qmodel.types import (
+    Change,
+    Fleet,
+    Forbidden,
+    GpuLimits,
+    Limits,
+    MeasuredCapacity,
+    Pool,
+    Quota,
+    SpotTerms,
+    settings_text,
+)
 
 if TYPE_CHECKING:
     from qmodel.scenario import Scenario
@@ -87,6 +99,10 @@ def with_running(instance: Instance, fleet: Fleet, scenario: Scenario) -> Instan
         raise ScenarioError([scenario.problem("classes", what, "plan without it, or leave the profiles out")])
     costs = scenario.policy.change
     known = {} if costs is None else costs.model_dump()
+    whole, unclear = fully_stated(instance, fleet)
+    if unclear:
+        raise ScenarioError(replace(problem, file="<fleet>") for problem in unclear)
+    fleet = replace(whole, pools={name: _as_planned(instance, pool) for name, pool in whole.pools.items()})
     change = Change.from_fleet(fleet, **known)
     _refuse_dear_stops(scenario, instance, change)
     notes = [
@@ -118,10 +134,34 @@ def _refuse_dear_stops(scenario: Scenario, instance: Instance, change: Change) -
         raise ScenarioError([scenario.problem("policy.change", what, hint)])
 
 
+def _as_planned(instance: Instance, pool: Pool) -> Pool:
+    """The pool with the settings that a plan would state of it: those that are chosen, and those that differ."""
+    option = instance.gpus.get(pool.gpu)
+    if option is None or pool.role == "api":
+        return pool
+    chosen = {key for item in _choices(instance, pool) for key in item}
+    engine = engine_of(instance, pool)
+    return replace(pool, engine=difference(engine, option.engine, pool.engine, sorted(chosen)))
+
+
+def _choices(instance: Instance, pool: Pool) -> list[Mapping[str, object]]:
+    """Settings that some class of a pool's model may choose from."""
+    profile = profile_for(instance, pool.model, pool.gpu, pool.layout)
+    if profile is not None and isinstance(profile.replica, MeasuredCapacity):
+        return [{}]
+    classes = instance.classes_of(pool.model)
+    return [item for one in classes for item in settings_of(instance, one.name, pool.gpu, profile)]
+
+
 def _cannot_stay(instance: Instance, pool: Pool) -> str | None:
     if pool.gpu not in instance.gpus:
         return f"'{pool.gpu}' is not in fleet.gpus"
-    return None if pool.model in instance.models else "no class asks for its model"
+    if pool.model not in instance.models:
+        return "no class asks for its model"
+    if all(dict(pool.engine) != dict(item) for item in _choices(instance, pool)):
+        told = settings_text(pool.engine) or "those of the GPU type"
+        return f"no class may have its engine settings ({told})"
+    return None
 
 
 def _spot(

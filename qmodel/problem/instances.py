@@ -55,7 +55,7 @@ class GpuOption:
         node, fabric, topology: how its GPUs are joined; None where only profiles describe it.
         price: of the cheapest offer.
         offers: at which GPUs can be had, in merit order.
-        engine: engine settings on this GPU.
+        engine: engine settings on this GPU; of those with several values, ones that leave prompts the most room.
     """
 
     name: str
@@ -70,12 +70,17 @@ class GpuOption:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Profile:
-    """A user's own measurement of one model on one GPU type and layout: step times, or rates it carries."""
+    """A user's own measurement of one model on one GPU type and layout: step times, or rates it carries.
+
+    Attributes:
+        max_num_seqs: as measured; None: from the engine settings.
+    """
 
     model: str
     gpu: str
     layout: Layout
     replica: Replica | MeasuredCapacity
+    max_num_seqs: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,6 +135,9 @@ class Instance:
         gpus: options by name.
         limits: what bounds a fleet beside its targets.
         profiles: by (model, gpu); such a pair has only these candidates.
+        settings: by class and GPU type, the engine settings that its pools there may have, over those of the GPU; a
+            class that is not here has those of the GPU.
+        drafts: records of models that draft, by name.
         apis: models that somebody else serves.
         objective: what a plan makes small or large.
         periods: the hours of the day where demand differs; ``classes`` then have their largest rates. None: they do
@@ -148,6 +156,8 @@ class Instance:
     policy: Policy
     constants: EngineConstants
     limits: Limits = field(default_factory=Limits)
+    settings: Mapping[tuple[str, str], tuple[Mapping[str, object], ...]] = field(default_factory=dict)
+    drafts: Mapping[str, Model] = field(default_factory=dict)
     apis: tuple[Api, ...] = ()
     objective: Objective = field(default_factory=Objective)
     periods: Periods | None = None
@@ -162,15 +172,28 @@ class Instance:
     def sharing(self) -> dict[str, tuple[RequestClass, ...]]:
         """Classes that may share pools, by a name for the group: its model, with what keeps its classes apart.
 
-        Those are an isolated class, and the patience of classes whose requests leave.
+        Those are an isolated class, engine settings to choose from that other classes do not have, and the patience of
+        classes whose requests leave.
 
         A class that several models may serve is in the group of each of them, as that model sees it.
         """
         groups: dict[str, tuple[RequestClass, ...]] = {}
         for item in self.classes.values():
+            alone = item.name if item.isolate else self._first_alike(item.name)
             for model in item.models:
-                name = f"{model} for {item.name}" if item.isolate else model
+                name = f"{model} for {alone}" if alone else model
                 if item.patience is not None and not item.isolate:
-                    name = f"{model} for those with patience {item.patience.text}"
+                    name = f"{name} for those with patience {item.patience.text}"
                 groups[name] = (*groups.get(name, ()), item.under(model))
         return groups
+
+    def alike(self, first: str, second: str) -> bool:
+        """Whether two classes have the same engine settings to choose from on every GPU type."""
+        return all(self.settings.get((first, gpu)) == self.settings.get((second, gpu)) for gpu in self.gpus)
+
+    def _first_alike(self, cls: str) -> str:
+        """The first class with the same settings to choose from; empty where no class is unlike it."""
+        names = list(self.classes)
+        if not self.settings or all(self.alike(cls, other) for other in names):
+            return ""
+        return min(other for other in names if self.alike(cls, other))

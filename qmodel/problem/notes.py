@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from qmodel.perf import accepted_spread, tokens_per_step
+from qmodel.problem.engine_settings import ListedSettings
 from qmodel.problem.instances import LayoutRules
 from qmodel.types import Engine, Fabric, Node, RequestClass, Topology
 
 __all__ = ["engine_note", "hardware_note", "layouts_note", "priority_notes"]
 
+_CHOSEN = ("kv_dtype", "max_batched_tokens", "max_num_seqs")
 TYPICAL_OUTPUT = 300  # tokens; only to say how large a spread is
 
 
@@ -48,16 +50,18 @@ def _listed(degrees: Iterable[int]) -> str:
     return ", ".join(map(str, degrees))
 
 
-def engine_note(engine: Engine) -> str:
-    """The engine's settings that decide waits and memory."""
+def engine_note(engine: Engine, listed: ListedSettings) -> str:
+    """The engine's settings that decide waits and memory, with all values of those that are chosen for each pool."""
+    values = {key: " or ".join(map(str, listed.listed.get(key, (getattr(engine, key),)))) for key in _CHOSEN}
     version = f" {engine.version}" if engine.version else ""
     source = ", step times of aiconfigurator, without host time" if engine.step_times == "aic" else ""
     unknown = f" (not in the catalog: defaults of {engine.defaults_of})" if engine.defaults_of else ""
     return (
         f"{engine.name}{version}{unknown},"
-        f" up to {engine.max_num_seqs} sequences and {engine.max_batched_tokens} tokens a step,"
+        f" up to {values['max_num_seqs']} sequences and {values['max_batched_tokens']} tokens a step,"
         f" {engine.gpu_memory_utilization:.1%} of the memory, {engine.watermark:.0%} of it kept free at admission"
-        f" ({engine.admission}), KV type {engine.kv_dtype}, router {engine.router}{source}{_speculation_note(engine)}"
+        f" ({engine.admission}), KV type {values['kv_dtype']}, router {engine.router}{source}"
+        f"{_speculation_note(engine)}"
     )
 
 

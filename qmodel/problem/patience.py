@@ -30,13 +30,12 @@ def patience_problems(
     if not impatient:
         return []
     problems = []
-    for name, option in gpus.items():
-        if option.engine.router == "round_robin":
-            what = f"round_robin is not predicted for requests that leave (patience_s of class '{impatient[0].name}')"
-            spec = scenario.fleet.gpus[name].engine
-            own = spec is not None and "router" in spec.settings()
-            place = f"fleet.gpus.{name}.engine.router" if own else "engine.router"
-            problems.append(scenario.problem(place, what, "use random or jsq"))
+    for item in impatient:
+        for name, option in gpus.items():
+            if scenario.engine_settings(name, item.name).get("router", option.engine.router) == "round_robin":
+                what = f"round_robin is not predicted for requests that leave (patience_s of class '{item.name}')"
+                place = scenario.engine_key(name, "router", item.name)
+                problems.append(scenario.problem(place, what, "use random or jsq"))
     if scenario.layouts.disaggregate is True:
         what = f"separate pools are not predicted for requests that leave (patience_s of class '{impatient[0].name}')"
         problems.append(scenario.problem("layouts.disaggregate", what, "use auto or false"))

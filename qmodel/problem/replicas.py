@@ -12,12 +12,7 @@ from qmodel.problem.swapping import with_swapping
 from qmodel.topology import link_costs
 from qmodel.types import Engine, Layout, Lengths, MeasuredCapacity, Model, Refusal, Replica, mix_lengths
 
-__all__ = ["at_confidence", "no_prompt_room", "replica_of", "with_engine"]
-
-
-def with_engine(engine: Engine, overrides: dict[str, object]) -> Engine:
-    """The engine with some settings replaced; keys are those of the record."""
-    return replace(engine, **overrides) if overrides else engine  # type: ignore[arg-type]  # keys checked at the edge
+__all__ = ["at_confidence", "no_prompt_room", "replica_of"]
 
 
 def at_confidence(replica: Replica, level: str) -> Replica:

@@ -55,12 +55,14 @@ MOST_DIGITS = 6  # a missed target is printed with as many digits as it takes to
 
 
 def pool_table(pools: Sequence[PoolRow]) -> TextTable:
-    """One line per pool; role and price tier only where they are not all the usual ones."""
+    """One line per pool; role, price tier and settings only where they are not all the usual ones."""
     with_role = any(row.role != "unified" for row in pools)
     with_tier = any(row.price_tier != "on_demand" for row in pools)
+    with_settings = any(_settings_text(row) for row in pools)
     columns = [Column(header="pool"), Column(header="model")]
     columns += [Column(header="role")] if with_role else []
     columns += [Column(header="GPU"), Column(header="layout")]
+    columns += [Column(header="settings")] if with_settings else []
     columns += [Column(header="tier")] if with_tier else []
     numbers = ("replicas", "GPUs", "USD/h", "utilisation %", "KV fill %", "mean batch")
     columns += [Column(header=name, numeric=True) for name in numbers] + [Column(header="what binds")]
@@ -69,12 +71,19 @@ def pool_table(pools: Sequence[PoolRow]) -> TextTable:
         cells = [row.pool, row.model]
         cells += [row.role] if with_role else []
         cells += [row.gpu, layout_text(row) if row.role != "api" else NONE_TEXT]
+        cells += [_settings_text(row) or NONE_TEXT] if with_settings else []
         cells += [row.price_tier] if with_tier else []
         cells += [f"{row.replicas:,}", f"{row.gpus:,}", money_text(row.cost_usd_per_hour)]
         cells += [percent_text(row.utilisation), percent_text(row.kv_fill), decimal_text(row.mean_batch)]
         cells.append(row.binding if row.stable else UNSTABLE_TEXT)
         rows.append(tuple(cells))
     return TextTable(title="Pools", columns=tuple(columns), rows=tuple(rows))
+
+
+def _settings_text(row: PoolRow) -> str:
+    """Weight type and engine settings that are the pool's own."""
+    weights = "" if row.precision == "auto" else f"weights {row.precision}"
+    return ", ".join(part for part in (weights, row.settings) if part)
 
 
 def routing_table(routing: Sequence[RouteRow]) -> TextTable | None:

@@ -5,9 +5,9 @@ from qmodel.scenario.checking import Checked, check_scenario, read_scenario
 from qmodel.scenario.class_section import ClassSpec, TraceSpec
 from qmodel.scenario.differences import Difference, diff_scenarios
 from qmodel.scenario.editor_schemas import fleet_json_schema, scenario_json_schema
+from qmodel.scenario.engine_section import EngineSpec
 from qmodel.scenario.fleet_files import CheckedFleet, FleetFile, PathSpec, PoolSpec, check_fleet, read_fleet
 from qmodel.scenario.fleet_section import (
-    EngineSpec,
     FleetSpec,
     GpuSpec,
     LayoutSpec,

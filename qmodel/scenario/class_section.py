@@ -11,6 +11,7 @@ from pydantic import AfterValidator, Field
 
 from qmodel.scenario.arrival_section import Arrivals
 from qmodel.scenario.batch_section import BatchSpec
+from qmodel.scenario.engine_section import ClassEngineSpec
 from qmodel.scenario.length_section import LengthSpec
 from qmodel.scenario.patience_section import ABANDONED, Retries, patience_complaints
 from qmodel.scenario.sections import Complaint, Name, NonNegative, Positive, Rate, Section, Text, Tokens, refusal
@@ -193,6 +194,10 @@ class ClassSpec(Section):
         default=0, description="Classes with larger numbers are admitted and prefilled first where they share a pool."
     )
     isolate: bool = Field(default=False, description="Its pools serve no other class.")
+    engine: ClassEngineSpec | None = Field(
+        default=None,
+        description="Engine settings of the pools that serve it, which win over engine and fleet.gpus.<gpu>.engine.",
+    )
     patience_s: Positive | None = Field(
         default=None,
         description="A request leaves when it was not admitted so long after it came, s; it waits as long as it takes "

@@ -11,7 +11,8 @@ from pydantic import BeforeValidator, Field, PrivateAttr, ValidationError
 
 from qmodel.errors import Problem, ScenarioError
 from qmodel.files import parent_key
-from qmodel.scenario.fleet_section import EngineSpec, LayoutSpec
+from qmodel.scenario.engine_section import PoolEngineSpec
+from qmodel.scenario.fleet_section import LayoutSpec
 from qmodel.scenario.inheritance import FileSource, read_document, source_name
 from qmodel.scenario.layering import Layered, Place, layer_of
 from qmodel.scenario.price_section import StatedPriceSpec
@@ -46,13 +47,16 @@ class PoolSpec(Section):
     model: Text = Field(description="Model the pool serves, named as in the scenario.")
     gpu: Name = Field(description="GPU type, one of the scenario's fleet.gpus.")
     layout: LayoutSpec = Field(default_factory=LayoutSpec, description="How one replica is spread.")
+    precision: Literal["auto", "bf16", "fp8", "fp4", "w4"] = Field(
+        default="auto", description="Weight type; auto is the checkpoint's own."
+    )
     replicas: Count = Field(description="Number of replicas.")
     role: Literal["unified", "prefill", "decode", "answer"] = Field(
         default="unified",
         description="What the pool makes: all tokens; the first; those after it; those after the thinking.",
     )
     link: LinkSpec | None = Field(default=None, description="Link that brings KV into a decode or answer pool.")
-    engine: EngineSpec | None = Field(default=None, description="Engine settings; they win over the scenario's.")
+    engine: PoolEngineSpec | None = Field(default=None, description="Engine settings; they win over the scenario's.")
     price: StatedPriceSpec | None = Field(default=None, description="Price; the scenario's if left out.")
 
 

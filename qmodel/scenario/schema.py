@@ -12,7 +12,8 @@ from pydantic import BeforeValidator, Field, PrivateAttr
 from qmodel.errors import Problem
 from qmodel.scenario.class_section import Classes
 from qmodel.scenario.demand_section import DemandSpec
-from qmodel.scenario.fleet_section import EngineSpec, FleetSpec, LayoutsSpec, ProfileSpec
+from qmodel.scenario.engine_section import EngineSpec
+from qmodel.scenario.fleet_section import FleetSpec, LayoutsSpec, ProfileSpec
 from qmodel.scenario.layering import Layered
 from qmodel.scenario.objective_section import Objective
 from qmodel.scenario.sections import Count, Name, NonNegative, Positive, Section, Text, as_tuple
@@ -147,11 +148,24 @@ class Scenario(Section):
         tree = self._source.merged.tree
         return copy.deepcopy({key: value for key, value in tree.items() if key not in ("variants", "comparisons")})
 
-    def engine_settings(self, gpu: str) -> dict[str, Any]:
-        """Engine keys that are stated for a GPU: those of ``engine`` under those of ``fleet.gpus.<gpu>.engine``."""
-        spec = self.fleet.gpus.get(gpu)
-        own = spec.engine.settings() if spec is not None and spec.engine is not None else {}
-        return {**self.engine.settings(), **own}
+    def engine_settings(self, gpu: str, cls: str | None = None) -> dict[str, Any]:
+        """Engine keys that are stated: ``engine`` under ``fleet.gpus.<gpu>.engine`` under ``classes.<cls>.engine``."""
+        return {name: value for part in self._engines(gpu, cls).values() for name, value in part.settings().items()}
+
+    def engine_key(self, gpu: str, name: str, cls: str | None = None) -> str:
+        """Where an engine setting is stated that is in force on a GPU, for a class if one is named."""
+        stated = [key for key, part in self._engines(gpu, cls).items() if getattr(part, name) is not None]
+        return f"{stated[-1] if stated else 'engine'}.{name}"
+
+    def _engines(self, gpu: str, cls: str | None) -> dict[str, EngineSpec]:
+        """Sections with engine settings by their key, of which later ones win."""
+        spec, asking = self.fleet.gpus.get(gpu), None if cls is None else self.classes[cls].engine
+        found: dict[str, EngineSpec] = {"engine": self.engine}
+        if spec is not None and spec.engine is not None:
+            found[f"fleet.gpus.{gpu}.engine"] = spec.engine
+        if asking is not None:
+            found[f"classes.{cls}.engine"] = asking
+        return found
 
     def with_(self, *, apply: Sequence[str] = (), overrides: Mapping[str, Any] | None = None) -> Scenario:
         """The same scenario with further variants and overrides.

@@ -29,8 +29,11 @@ __all__ = [
     "SHARE_BRANCHES",
     "Complaint",
     "Count",
+    "Counts",
     "Degree",
     "Degrees",
+    "KvType",
+    "KvTypes",
     "Name",
     "NonNegative",
     "Positive",
@@ -39,6 +42,7 @@ __all__ = [
     "Section",
     "Stock",
     "Text",
+    "TokenCounts",
     "Tokens",
     "as_tuple",
     "refusal",
@@ -47,13 +51,13 @@ __all__ = [
 CROSS_CHECK: Final = "qmodel_cross_check"  # error type: keys that contradict each other, or a choice not made
 REFUSED: Final = "qmodel_refused"  # error type: one value is wrong, in words for the user
 SHARE_BRANCHES: Final = ("\0number", "\0bounds")
-BRANCHES: Final = ("\0auto", "\0list", *SHARE_BRANCHES)  # of unions: pydantic adds them to an error's location
+BRANCHES: Final = ("\0auto", "\0list", "\0one", *SHARE_BRANCHES)  # of unions: pydantic adds them to an error's location
 
 LEAST_RPS: Final = 1e-9  # of one class; less, or more than the most, is a mistake in the units
 MOST_RPS: Final = 1e6
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
-_AUTO, _LIST = BRANCHES[:2]
+_AUTO, _LIST, _ONE = BRANCHES[:3]
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +145,14 @@ def _branch(value: object) -> str:
     return _AUTO if value == "auto" else _LIST
 
 
+def _one_or_list(value: object) -> str:
+    return _LIST if isinstance(value, list | tuple) else _ONE
+
+
+def _one_list_or_auto(value: object) -> str:
+    return _AUTO if value == "auto" else _one_or_list(value)
+
+
 def _no_repeats(values: Sequence[object]) -> Sequence[object]:
     twice = [value for index, value in enumerate(values) if value in values[:index]]
     if twice:
@@ -171,3 +183,16 @@ _PrecisionList = Annotated[
 _AutoWord = Annotated[Literal["auto"], Tag(_AUTO)]
 Degrees = Annotated[_AutoWord | _DegreeList, Discriminator(_branch), BeforeValidator(_auto_or_list)]
 Precisions = Annotated[_AutoWord | _PrecisionList, Discriminator(_branch), BeforeValidator(_auto_or_list)]
+_CountList = Annotated[
+    tuple[Count, ...], Field(min_length=1), BeforeValidator(as_tuple), AfterValidator(_no_repeats), Tag(_LIST)
+]
+_TokenList = Annotated[
+    tuple[Tokens, ...], Field(min_length=1), BeforeValidator(as_tuple), AfterValidator(_no_repeats), Tag(_LIST)
+]
+Counts = Annotated[_AutoWord | _CountList | Annotated[Count, Tag(_ONE)], Discriminator(_one_list_or_auto)]
+TokenCounts = Annotated[_AutoWord | _TokenList | Annotated[Tokens, Tag(_ONE)], Discriminator(_one_list_or_auto)]
+KvType = Literal["auto", "bf16", "fp8"]
+_KvTypeList = Annotated[
+    tuple[KvType, ...], Field(min_length=1), BeforeValidator(as_tuple), AfterValidator(_no_repeats), Tag(_LIST)
+]
+KvTypes = Annotated[_KvTypeList | Annotated[KvType, Tag(_ONE)], Discriminator(_one_or_list)]

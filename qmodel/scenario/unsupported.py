@@ -49,7 +49,6 @@ _USE_ROUTER = "use random, round_robin or jsq"
 SCENARIO_UNSUPPORTED: tuple[Unsupported, ...] = (
     Unsupported("classes.*.session", "sessions of several turns"),
     Unsupported("classes.*.samples", "several outputs for one prompt", "multiply the rate"),
-    Unsupported("classes.*.engine", "engine settings by class", "set them in engine or fleet.gpus.<gpu>.engine"),
     Unsupported("fleet.nodes", "a stock of nodes by their names", "set fleet.gpus.<gpu>.max_nodes"),
     Unsupported("engine.router", "requests sent where their prefix is", _USE_ROUTER, _ROUTERS, "prefix_aware"),
     Unsupported(
@@ -58,6 +57,9 @@ SCENARIO_UNSUPPORTED: tuple[Unsupported, ...] = (
         _USE_ROUTER,
         _ROUTERS,
         "prefix_aware",
+    ),
+    Unsupported(
+        "classes.*.engine.router", "requests sent where their prefix is", _USE_ROUTER, _ROUTERS, "prefix_aware"
     ),
     Unsupported("policy.slo_scope", "targets over the whole fleet", "use pool", _one_of("fleet"), "fleet"),
 )
@@ -70,10 +72,6 @@ FLEET_FILE_UNSUPPORTED: tuple[Unsupported, ...] = (
         _ROUTERS,
         "prefix_aware",
     ),
-    Unsupported(
-        "pools.*.engine.step_times", "step times of another source by pool", "set engine.step_times in the scenario"
-    ),
-    Unsupported("pools.*.engine.speculative", "speculative decoding by pool", "set engine.speculative in the scenario"),
 )
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from qmodel.errors import Problem, ScenarioError
 from qmodel.evaluation import ApiCase, MeasuredCase, PoolCase, kv_token_bytes, pool_cases
-from qmodel.problem import Instance, arrival_processes, with_engine
+from qmodel.problem import Instance, arrival_processes, engine_of
 from qmodel.simulation.fleet_simulation import FleetRuns, simulate_pools
 from qmodel.simulation.policies import EnginePolicy
 from qmodel.simulation.pool_runs import Demand
@@ -147,7 +147,7 @@ class FleetSimulator:
             requests=self.requests,
             replications=self.replications,
             policies={name: self._policy(case) for name, case in cases.items()},
-            token_bytes={name: kv_token_bytes(instance, pool) for name, pool in fleet.pools.items()},
+            token_bytes={name: kv_token_bytes(instance, case.pool) for name, case in cases.items()},
             known=known,
             again=again,
             longer=longer,
@@ -162,8 +162,7 @@ class FleetSimulator:
 
     def _policy(self, case: PoolCase) -> EnginePolicy:
         """The rules of the closed forms, with KV handed out in the blocks of the engine."""
-        option = self.instance.gpus[case.pool.gpu]
-        engine = with_engine(option.engine, dict(case.pool.engine))
+        engine = engine_of(self.instance, case.pool)
         limited = case.replica.kv_tokens is not None
         policy = EnginePolicy.for_replica(case.replica, block_tokens=engine.block_tokens if limited else 1)
         try:

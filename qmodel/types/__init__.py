@@ -43,11 +43,13 @@ from qmodel.types.measured import MeasuredCapacity
 from qmodel.types.offers import MIXED, Offer, Purchase, PurchaseRow, bought, in_merit_order
 from qmodel.types.periods import HOURS, Layer, Period, Periods, hours_text
 from qmodel.types.replica import Admission, Band, Preemption, Replica, Router, StepLaw
+from qmodel.types.settings import settings_text
 from qmodel.types.spot import SpotTerms
 from qmodel.types.tier_shares import best_average, settled_bounds
 
 __all__ = [
     "replicas_by_kind",
+    "settings_text",
     "Running",
     "PoolKey",
     "ChangeRow",

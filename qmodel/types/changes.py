@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from qmodel.types.layouts import Layout
+from qmodel.types.settings import settings_text
 
 if TYPE_CHECKING:
     from qmodel.types.fleets import Fleet, Role
@@ -21,6 +22,7 @@ class PoolKey:
     Attributes:
         layout: as a tuple of its degrees tp, pp, ep, dp, cp.
         precision: weight type; empty: the checkpoint's own.
+        settings: engine settings that differ from those of its GPU type, in words.
     """
 
     model: str
@@ -28,12 +30,28 @@ class PoolKey:
     layout: tuple[int, int, int, int, int]
     precision: str = ""
     role: Role = "unified"
+    settings: str = ""
 
     @classmethod
-    def of(cls, model: str, gpu: str, layout: Layout, precision: str | None, role: Role = "unified") -> PoolKey:
+    def of(
+        cls,
+        model: str,
+        gpu: str,
+        layout: Layout,
+        precision: str | None,
+        role: Role = "unified",
+        settings: Mapping[str, object] | None = None,
+    ) -> PoolKey:
         """The key of a pool's replicas."""
         degrees = (layout.tp, layout.pp, layout.ep, layout.dp, layout.cp)
-        return cls(model=model, gpu=gpu, layout=degrees, precision=precision or "", role=role)
+        return cls(
+            model=model,
+            gpu=gpu,
+            layout=degrees,
+            precision=precision or "",
+            role=role,
+            settings=settings_text(settings or {}),
+        )
 
     @property
     def gpus(self) -> int:
@@ -50,7 +68,8 @@ class PoolKey:
     def label(self) -> str:
         """For people, e.g. ``llama-3.3-70b on h100-sxm tp4``."""
         role = "" if self.role == "unified" else f" {self.role}"
-        return f"{self.model} on {self.gpu} {self.as_layout}{role}" + (f" {self.precision}" if self.precision else "")
+        told = f"{self.model} on {self.gpu} {self.as_layout}{role}" + (f" {self.precision}" if self.precision else "")
+        return f"{told} ({self.settings})" if self.settings else told
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,6 +195,6 @@ def replicas_by_kind(fleet: Fleet) -> dict[PoolKey, int]:
     """Replicas of a fleet by what they are; an API has none."""
     counts: dict[PoolKey, int] = {}
     for pool in fleet.gpu_pools:
-        key = PoolKey.of(pool.model, pool.gpu, pool.layout, pool.precision, pool.role)
+        key = PoolKey.of(pool.model, pool.gpu, pool.layout, pool.precision, pool.role, pool.engine)
         counts[key] = counts.get(key, 0) + pool.replicas
     return counts

@@ -236,6 +236,12 @@ class PoolRow:
         binding: what is missed, or what stops one replica less: ``SLO <class> <metric> <stat>``, ``KV memory``,
             ``KV memory: SLO <class> <metric> <stat>`` (met if memory were no limit), ``step time``, ...
         stable: False where the load exceeds what the pool carries; ``overload`` then says why.
+        max_num_seqs: most sequences of one attention rank; None where the engine is not known: an API, or a measured
+            capacity.
+        max_batched_tokens, kv_dtype: token budget of a step and type of the KV cache, None likewise.
+        precision: weight type, ``auto``: the checkpoint's own.
+        settings: engine settings that are the pool's own or were chosen for it, in words; empty where it has those of
+            its GPU type.
     """
 
     pool: str
@@ -258,6 +264,11 @@ class PoolRow:
     binding: str
     stable: bool
     overload: str = ""
+    max_num_seqs: int | None = None
+    max_batched_tokens: int | None = None
+    kv_dtype: str | None = None
+    precision: str = "auto"
+    settings: str = ""
 
     def to_dict(self) -> dict[str, object]:
         """The row as output tables name it."""

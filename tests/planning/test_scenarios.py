@@ -24,7 +24,7 @@ def test_shipped_scenario_plans_and_verifies(path: Path, variant: str | None) ->
     assert plan.status in ("optimal", "feasible")
     check = qm.verify(plan)
     assert check.ok, check.first_failure
-    assert len(check.checks) == (9 * len(plan.periods) + 2 if plan.periods else 12)
+    assert len(check.checks) == (10 * len(plan.periods) + 2 if plan.periods else 13)
     assert all(row.met for row in plan.slo)
 
 
@@ -34,6 +34,20 @@ def test_trace_scenario_says_how_bursty_its_arrivals_are_or_that_poisson_is_opti
     poisson = {"classes.conversation.trace.arrivals": "poisson"}
     plan = qm.plan(qm.load_scenario(ROOT / "scenarios" / "40-trace.yaml", set=poisson))
     assert any("Poisson, optimistic" in text for text in plan.assumptions)
+
+
+def test_no_engine_setting_of_the_example_is_best_for_all_its_classes() -> None:
+    scenario = qm.load_scenario(ROOT / "scenarios" / "62-engine-settings.yaml")
+    plan = qm.plan(scenario)
+    costs = {name: qm.plan(scenario.with_(apply=[name])).cost_usd_per_hour for name in scenario.variants}
+    assert plan.cost_usd_per_hour is not None and plan.status == "optimal"
+    assert all(cost is not None and cost > 1.1 * plan.cost_usd_per_hour for cost in costs.values())
+    chosen: dict[str, set[tuple[int | None, int | None]]] = {}
+    for row in plan.pools:
+        chosen.setdefault(row.model, set()).add((row.max_num_seqs, row.max_batched_tokens))
+    assert {tokens for _, tokens in chosen["llama-3.1-8b"]} == {512}
+    assert {tokens for _, tokens in chosen["qwen2.5-7b"]} == {8192}
+    assert 256 not in {sequences for sequences, _ in chosen["llama-3.3-70b"]}
 
 
 def test_prices_chosen_by_rule_are_printed_as_assumptions() -> None:

@@ -16,9 +16,6 @@ from tests.scenario.examples import small
     [
         ({"classes__chat__session": {"turns": 3}},
          "classes.chat.session: not supported yet: sessions of several turns"),
-        ({"classes__chat__engine": {"router": "jsq"}},
-         "classes.chat.engine: not supported yet: engine settings by class; "
-         "set them in engine or fleet.gpus.<gpu>.engine"),
         ({"fleet__nodes": {"dgx-h100": 3}},
          "fleet.nodes: not supported yet: a stock of nodes by their names; set fleet.gpus.<gpu>.max_nodes"),
         ({"engine__router": "prefix_aware"},
