@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from itertools import combinations
 
 import numpy as np
@@ -29,22 +30,24 @@ def merged(pools: Sequence[PlannedKind], candidates: Sequence[Candidate], limits
         candidates: pools that may take the place of a pair.
         limits: of the fleet.
     """
-    found = list(pools)
-    while (better := _best_joining(found, candidates, limits)) is not None:
+    found, known = list(pools), _Options(candidates=candidates)
+    while (better := _best_joining(found, known, limits)) is not None:
         first, second, joined = better
         found = [item for item in found if item is not first and item is not second] + [joined]
     return found
 
 
 def _best_joining(
-    pools: Sequence[PlannedKind], candidates: Sequence[Candidate], limits: Limits
+    pools: Sequence[PlannedKind], known: _Options, limits: Limits
 ) -> tuple[PlannedPool, PlannedPool, PlannedPool] | None:
     best, saving, paid = None, -_SAME, cost_of(pools, limits)
     for first, second in combinations([item for item in pools if isinstance(item, PlannedPool)], 2):
         if first.candidate.model != second.candidate.model or _kept_apart(first, second):
             continue
         others = [item for item in pools if item is not first and item is not second]
-        joined = _joined(first, second, candidates, limits, others)
+        held = [item.holding for item in others]
+        within = [item for item in known.of(first, second) if limits.broken([*held, item.holding]) is None]
+        joined = min(within, key=lambda item: (_cost(item), item.candidate.layout.gpus * item.replicas), default=None)
         if joined is None:
             continue
         saved = (paid - cost_of([*others, joined], limits)) / paid
@@ -63,15 +66,24 @@ def _kept_apart(first: PlannedPool, second: PlannedPool) -> bool:
     return len(classes) > 1 and any(item.isolate for item in classes.values())
 
 
-def _joined(
-    first: PlannedPool,
-    second: PlannedPool,
-    candidates: Sequence[Candidate],
-    limits: Limits,
-    others: Sequence[PlannedKind],
-) -> PlannedPool | None:
-    """The cheapest pool within the limits that carries what both carry, None where each would cost more."""
-    paid_usd_per_hour = sum(_cost(item) for item in (first, second))
+@dataclass(slots=True, kw_only=True, eq=False)
+class _Options:
+    """Pools that carry what two carry, found once for each pair."""
+
+    candidates: Sequence[Candidate]
+    _found: dict[tuple[int, int], tuple[PlannedPool, PlannedPool, list[PlannedPool]]] = field(default_factory=dict)
+
+    def of(self, first: PlannedPool, second: PlannedPool) -> list[PlannedPool]:
+        """Those that cost no more than both; the pair is kept with them, so that its identity stays its own."""
+        key = id(first), id(second)
+        if key not in self._found:
+            self._found[key] = first, second, _joined(first, second, self.candidates)
+        return self._found[key][2]
+
+
+def _joined(first: PlannedPool, second: PlannedPool, candidates: Sequence[Candidate]) -> list[PlannedPool]:
+    """Pools of the most promising candidates that carry what both carry at no more cost."""
+    paid_usd_per_hour = sum(_cost(item) for item in (first, second)) * (1.0 + _SAME)
     shares: dict[str, float] = {}
     classes: dict[str, RequestClass] = {}
     for item in (first, second):
@@ -80,9 +92,11 @@ def _joined(
             shares[request_class.name] = shares.get(request_class.name, 0.0) + share
     load = [item.part(shares[name]) for name, item in classes.items()]
     able = [item for item in candidates if item.model == first.candidate.model and item.takes(shares)]
-    least_usd = np.array([item.cost_usd_per_hour for item in able]) * np.maximum(optimistic_loads(able, load), 1.0)
+    least = optimistic_loads(able, load)
+    whole = np.where(np.isfinite(least), np.maximum(np.ceil(least * (1.0 - _SAME)), 1.0), np.inf)
+    least_usd = np.array([item.cost_usd_per_hour for item in able]) * whole
     order = np.argsort(least_usd, kind="stable")
-    order = order[least_usd[order] <= paid_usd_per_hour * (1 + _SAME)]
+    order = order[least_usd[order] <= paid_usd_per_hour]
     theirs = [float(item is not first.candidate and item is not second.candidate) for item in able]
     tried = [able[row] for row in few_of_each_kind(able, order, _MOST_TRIED, np.array(theirs))]
     options = [
@@ -95,10 +109,7 @@ def _joined(
         for candidate, count in zip(tried, least_counts(tried, load) if tried else (), strict=True)
         if count > 0
     ]
-    held = [item.holding for item in others]
-    within = [item for item in options if limits.broken([*held, item.holding]) is None]
-    best = min(within, key=lambda item: (_cost(item), item.candidate.layout.gpus * item.replicas), default=None)
-    return best if best is not None and _cost(best) <= paid_usd_per_hour * (1 + _SAME) else None
+    return [item for item in options if _cost(item) <= paid_usd_per_hour]
 
 
 def _cost(item: PlannedPool) -> float:
