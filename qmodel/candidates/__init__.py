@@ -2,16 +2,19 @@
 
 from qmodel.candidates.batch_columns import columns_for_group
 from qmodel.candidates.batch_frontiers import least_batch_replicas
-from qmodel.candidates.columns import Column, ColumnSet, columns_for_model
+from qmodel.candidates.columns import ColumnSet, columns_for_model
 from qmodel.candidates.enumeration import CandidateSet, RefusedCandidate, enumerate_candidates
 from qmodel.candidates.frontiers import (
     Frontier,
+    carried_of,
     feasible_at,
     frontier,
     least_counts,
     optimistic_loads,
     unit_loads,
 )
+from qmodel.candidates.joint_rows import Level, joint_levels
+from qmodel.candidates.mix_columns import Column
 from qmodel.candidates.mixed_pools import Blend, SharedPool
 from qmodel.candidates.open_pools import OpenPool, open_pools_of
 from qmodel.candidates.pool_kinds import ApiCandidate, Candidate, MeasuredCandidate, PoolKind
@@ -42,6 +45,9 @@ __all__ = [
     "columns_for_group",
     "columns_for_model",
     "enumerate_candidates",
+    "Level",
+    "joint_levels",
+    "carried_of",
     "feasible_at",
     "few_of_each_kind",
     "frontier",

@@ -9,7 +9,8 @@ from math import ceil
 import numpy as np
 
 from qmodel.candidates.batch_frontiers import least_batch_replicas
-from qmodel.candidates.columns import NOT_TRIED, Column, ColumnSet, columns_for_model, undominated
+from qmodel.candidates.columns import ColumnSet, columns_for_model
+from qmodel.candidates.mix_columns import NOT_TRIED, Column, undominated
 from qmodel.candidates.open_pools import OpenPool
 from qmodel.candidates.pool_kinds import Candidate
 from qmodel.candidates.promising import few_of_each_kind

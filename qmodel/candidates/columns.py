@@ -1,4 +1,4 @@
-"""Columns: a candidate, a count and the class shares it carries. What the integer program chooses from."""
+"""Columns of one model: for each class alone, and for classes together. What the integer program chooses from."""
 
 from __future__ import annotations
 
@@ -9,38 +9,24 @@ import numpy as np
 import numpy.typing as npt
 
 from qmodel.candidates.class_groups import groups_of
-from qmodel.candidates.frontiers import feasible_at, frontier, least_counts, optimistic_loads
+from qmodel.candidates.frontiers import frontier, least_counts, optimistic_loads
+from qmodel.candidates.joint_rows import Level, have_levels, joint_levels, least_replicas
+from qmodel.candidates.mix_columns import Column, columns_of_mix
 from qmodel.candidates.mixed_pools import Blend, SharedPool, shared_pools
 from qmodel.candidates.open_pools import OpenPool, cheapest_alone_usd, least_rate_usd
-from qmodel.candidates.pool_kinds import Candidate, CountedPool
-from qmodel.candidates.promising import most_promising, optimistic_costs
-from qmodel.types import FloatArray, IntArray, RequestClass
+from qmodel.candidates.pool_kinds import Candidate
+from qmodel.candidates.promising import few_of_each_kind, most_promising, optimistic_costs, paid_usd_per_hour
+from qmodel.types import FloatArray, RequestClass
 
-__all__ = ["NOT_TRIED", "Column", "ColumnSet", "columns_for_model", "undominated"]
+__all__ = ["ColumnSet", "columns_for_model"]
 
-NOT_TRIED = -1  # a least count that was not looked for: even its optimistic cost is beyond the best
 _SHARED_CANDIDATES = 6  # whose shared pools are looked at from the start
 _MIXED = 4  # classes whose unequal mixes are looked at; more are put together whole
 _GROUP_CANDIDATES = 3  # tried for each group of more classes
 _AT_ONCE = 6  # candidates whose ratios are looked at together
-_FIRST = 4  # candidates tried before the others are held against the best of them
-_ALL_SIZES = 12  # up to here every count becomes a column; beyond, a spread of counts
-_NO_LOAD = 1e-6  # of the largest stable load: only the hardware speaks
+_NEXT = 2  # of them where levels say what classes take together
 
 BoolArray = npt.NDArray[np.bool_]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Column(CountedPool):
-    """A pool with its count and what it carries.
-
-    Attributes:
-        shares: share of each class's demand carried with every target met, at most 1.
-        upper: the same just beyond the frontier; optimistic, for the bound.
-    """
-
-    shares: Mapping[str, float]
-    upper: Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -63,6 +49,7 @@ class ColumnSet:
         exact: where ``ratios`` come from the frontier, by class, shape (J,); elsewhere they are optimistic. A class
             that is not here has exact ones only.
         spread: candidates, by position, of which only a spread of counts became columns; where a model has one class.
+        levels: of each candidate, where many classes share the model.
     """
 
     columns: tuple[Column, ...]
@@ -76,6 +63,7 @@ class ColumnSet:
     open_pools: tuple[OpenPool, ...] = ()
     exact: Mapping[str, BoolArray] = field(default_factory=dict)
     spread: frozenset[int] = frozenset()
+    levels: tuple[tuple[Level, ...], ...] = ()
 
     def sharing(self, classes: Sequence[RequestClass]) -> Sequence[RequestClass]:
         """Those of the model's classes that pools of the candidates may share."""
@@ -109,6 +97,8 @@ class ColumnSet:
         looser = self._optimistic(mixes)
         if looser:
             return self._exact_at(looser)
+        if self.levels:
+            return self
         mixed = {place for place, found in mixes.items() if any(np.count_nonzero(mix) > 1 for mix in found)}
         new = sorted({position for position, _ in mixed if position not in self.shared})
         added = shared_pools(self.candidates, self.classes, new, self.budget_usd_per_hour) if new else {}
@@ -138,7 +128,7 @@ class ColumnSet:
                 continue
             with np.errstate(divide="ignore"):
                 paid = np.array([item.cost_usd_per_hour for item in self.candidates]) / self.ratios[name]
-            order = np.argsort(np.where(known, np.inf, paid), kind="stable")[:_AT_ONCE]
+            order = np.argsort(np.where(known, np.inf, paid), kind="stable")[: _NEXT if self.levels else _AT_ONCE]
             next_best = {row for row in order.tolist() if not known[row] and np.isfinite(paid[row])}
             looser[name] = sorted(next_best | {position for position in positions if not known[position]})
         return looser
@@ -181,11 +171,17 @@ def columns_for_model(
     """
     every_count = every_count or keep_all
     others = elsewhere_usd or {}
+    many = len(classes) > _MIXED and have_levels(candidates, classes)
+    levels = joint_levels(candidates, classes) if many else []
+    floors: dict[str, FloatArray] = {}
+    if many and not every_count:  # parts of many classes are proposed together, later
+        floors = {item.name: _least_costs(candidates, levels, [place]) for place, item in enumerate(classes)}
     alone = {
-        item.name: _direction(
+        item.name: columns_of_mix(
             candidates,
             [item],
             every_count=every_count,
+            floor_usd=floors.get(item.name),
             keep_all=keep_all,
             elsewhere_usd=min(least_rate_usd(open_pools, item.name), others.get(item.name, np.inf)),
         )
@@ -201,9 +197,13 @@ def columns_for_model(
     each = _one_by_one(candidates, [ratios[item.name] for item in served])
     if len(served) > 1 and (open_pools or len(served) == len(classes)):
         if len(served) > _MIXED:
-            ratios = {**ratios, **{item.name: _optimistic_ratios(candidates, item) for item in served}}
             exact = {item.name: np.zeros(len(candidates), dtype=bool) for item in served}
-            together = _columns_together(candidates, served, budget, each)
+            levels = joint_levels(candidates, served) if many and len(served) < len(classes) else levels
+            ratios |= {
+                item.name: _optimistic_ratios(candidates, item, levels, place) for place, item in enumerate(served)
+            }
+            usd = dict(zip(alone, cheapest, strict=True))
+            together = _columns_together(candidates, served, levels, [usd[item.name] for item in served], budget, each)
         else:
             tops = {item.name: _top_ratios(candidates, item, budget, alone[item.name].known) for item in served}
             ratios = {**ratios, **tops}
@@ -222,6 +222,7 @@ def columns_for_model(
         open_pools=tuple(open_pools),
         exact=exact,
         spread=frozenset(place for found in alone.values() for place in found.spread),
+        levels=tuple(levels) if exact else (),
     )
 
 
@@ -237,171 +238,56 @@ def _one_by_one(candidates: Sequence[Candidate], ratios: Sequence[FloatArray]) -
         return np.asarray(np.sum([cost / ratio for ratio in ratios], axis=0) if ratios else cost)
 
 
-def _optimistic_ratios(candidates: Sequence[Candidate], item: RequestClass) -> FloatArray:
+def _optimistic_ratios(
+    candidates: Sequence[Candidate], item: RequestClass, levels: Sequence[Sequence[Level]], place: int
+) -> FloatArray:
     """Share of a class's demand that one replica carries at most, from its step time and memory alone, shape (J,)."""
+    if levels:
+        return np.array([1.0 / least_replicas(level, [place]) for level in levels])
     return np.asarray(1.0 / optimistic_loads(candidates, [item]))
 
 
 def _columns_together(
     candidates: Sequence[Candidate],
     classes: Sequence[RequestClass],
+    levels: Sequence[Sequence[Level]],
+    alone_usd_per_hour: Sequence[float],
     budget_usd_per_hour: float,
     usd: FloatArray,
 ) -> list[Column]:
     """Pools that carry groups of many classes whole, at the least counts of the most promising candidates.
 
+    A group is left out where its classes cost no more in pools of their own.
+
     Args:
+        candidates, classes: of one model.
+        levels: of each candidate, by which the promising ones are chosen; empty: by step time and memory.
+        alone_usd_per_hour: cheapest pool of each class.
+        budget_usd_per_hour: no pool that costs more is worth having.
         usd: by which settings of one layout are told apart, shape (J,).
     """
     found = []
     for group in groups_of(classes):
         mix = [classes[place] for place in group]
-        able = [candidates[position] for position in most_promising(candidates, mix, _GROUP_CANDIDATES, usd)]
+        most = min(budget_usd_per_hour, sum(alone_usd_per_hour[place] for place in group)) * (1.0 + 1e-9)
+        floor = _least_costs(candidates, levels, group) if levels else optimistic_costs(candidates, mix)
+        order = np.argsort(floor, kind="stable")
+        order = order[np.isfinite(floor[order]) & (floor[order] <= most)]
+        rows = few_of_each_kind(candidates, order, 1 if levels else _GROUP_CANDIDATES, usd, settings=1)
+        able = [candidates[position] for position in rows]
         for item, count in zip(able, least_counts(able, mix).tolist() if able else (), strict=True):
-            if count > 0 and item.pool_cost(count) <= budget_usd_per_hour * (1.0 + 1e-9):
+            if count > 0 and item.pool_cost(count) <= most:
                 shares = {one.name: 1.0 for one in mix}
                 found.append(Column(candidate=item, replicas=count, shares=shares, upper=shares))
     return found
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Direction:
-    columns: list[Column]
-    least: IntArray
-    ratios: FloatArray
-    best_usd_per_hour: float
-    spread: tuple[int, ...]
-    known: dict[tuple[int, int], tuple[float, float]]
-
-
-def _direction(
-    candidates: Sequence[Candidate],
-    mix: Sequence[RequestClass],
-    *,
-    every_count: bool,
-    keep_all: bool,
-    elsewhere_usd: float = np.inf,
-) -> _Direction:
-    """Columns of one mix. A count is kept while it could still be part of a cheapest fleet.
-
-    Args:
-        candidates: pools that serve the model.
-        mix: the classes.
-        every_count: leave none out.
-        keep_all: nor those that another count or candidate does better than.
-        elsewhere_usd: least cost of the whole mix in pools that are not among the candidates.
-    """
-    if not candidates:
-        nothing = np.zeros(0)
-        return _Direction(
-            columns=[], least=np.zeros(0, dtype=int), ratios=nothing, best_usd_per_hour=np.inf, spread=(), known={}
-        )
-    known: dict[tuple[int, int], tuple[float, float]] = {}
-    least = _least(candidates, mix, known, all_of_them=every_count)
-    best = _cheapest(candidates, least)
-    counts = _useful_counts(candidates, mix, least, np.inf if every_count else best, elsewhere_usd)
-    cases = [
-        (position, count) for position, sizes in enumerate(counts) for count in _tried(candidates[position], sizes)
-    ]
-    columns = []
-    ratios = np.zeros(len(candidates))
-    if cases:
-        sizes = np.array([count for _, count in cases])
-        able = [candidates[position] for position, _ in cases]
-        found = frontier(able, mix, sizes, known, best_settings=not keep_all)
-        for (position, count), low, high in zip(cases, found.low.tolist(), found.high.tolist(), strict=True):
-            ratios[position] = max(ratios[position], high / count)
-            if low > 0:
-                whole = count == least[position]
-                columns.append(
-                    Column(
-                        candidate=candidates[position],
-                        replicas=count,
-                        shares={item.name: 1.0 if whole else min(low, 1.0) for item in mix},
-                        upper={item.name: 1.0 if whole else min(high, 1.0) for item in mix},
-                    )
-                )
-    return _Direction(
-        columns=columns if keep_all else undominated(columns),
-        least=least,
-        ratios=ratios,
-        best_usd_per_hour=best,
-        spread=tuple(
-            position
-            for position, (item, most) in enumerate(zip(candidates, counts, strict=True))
-            if not item.adds_up and most > _ALL_SIZES
-        ),
-        known=known,
-    )
-
-
-def _least(
-    candidates: Sequence[Candidate],
-    mix: Sequence[RequestClass],
-    known: dict[tuple[int, int], tuple[float, float]],
-    *,
-    all_of_them: bool,
-) -> IntArray:
-    """Least counts, the most promising first; a candidate whose optimistic cost is beyond the best is not tried."""
-    floor = optimistic_costs(candidates, mix)
-    order = np.argsort(floor, kind="stable")
-    order = order[np.isfinite(floor[order])]
-    least = np.zeros(len(candidates), dtype=int)
-    best = np.inf
-    for rows in (order,) if all_of_them else (order[:_FIRST], order[_FIRST:]):
-        tried = rows[floor[rows] <= best * (1 + 1e-9)]
-        least[np.setdiff1d(rows, tried)] = NOT_TRIED
-        if tried.size:
-            least[tried] = least_counts([candidates[row] for row in tried.tolist()], mix, known)
-        best = min(best, _cheapest(candidates, least))
-    return least
-
-
-def _cheapest(candidates: Sequence[Candidate], least: IntArray) -> float:
-    """Cost of the cheapest pool at its least count whatever else is bought, USD/h; infinite where there is none."""
-    most = np.array(
-        [
-            item.most_usd_per_hour * item.pool_replicas(max(n, 0))
-            for item, n in zip(candidates, least.tolist(), strict=True)
-        ]
-    )
-    return float(np.where(least > 0, most, np.inf).min(initial=np.inf))
-
-
-def _useful_counts(
-    candidates: Sequence[Candidate],
-    mix: Sequence[RequestClass],
-    least: IntArray,
-    budget: float,
-    elsewhere_usd: float,
-) -> list[int]:
-    """The largest count of each candidate that could be part of a fleet within the budget; 0: none is."""
-    cost = np.array([item.cost_usd_per_hour for item in candidates])
-    load = optimistic_loads(candidates, mix)
-    able = np.isfinite(load)
-    rows = np.flatnonzero(able & (least == 0))
-    if rows.size:  # not even next to no load: no count helps
-        ones = np.ones(rows.size, dtype=int)
-        able[rows] = feasible_at([candidates[row] for row in rows.tolist()], mix, ones, _NO_LOAD / load[rows]) <= 1.0
-    # serving the rest of the demand costs at least this much per unit of load
-    cheapest = float(np.min(cost[able] * load[able], initial=elsewhere_usd))
-    useful = []
-    for position, item in enumerate(candidates):
-        most = (max(int(least[position]), 0) or item.max_replicas) if able[position] else 0
-        if most and np.isfinite(budget):
-            sizes = np.arange(1, min(most, int(budget / cost[position] * (1 + 1e-9))) + 1)
-            rest = (1.0 - np.minimum(sizes / load[position], 1.0)) * cheapest
-            whole = cost[position] * (sizes + item.spare)
-            most = int(np.count_nonzero(whole + rest <= budget * (1 + 1e-9)))
-        useful.append(most)
-    return useful
-
-
-def _tried(candidate: Candidate, most: int) -> list[int]:
-    """Counts that become columns: one where pools of any count carry in proportion to it, else all or a spread."""
-    if candidate.adds_up:
-        return [1] if most else []
-    return list(range(1, most + 1)) if most <= _ALL_SIZES else _spread(most)
+def _least_costs(
+    candidates: Sequence[Candidate], levels: Sequence[Sequence[Level]], group: Sequence[int]
+) -> FloatArray:
+    """What each candidate costs at the very least for some classes, by its levels, USD/h, shape (J,)."""
+    least = np.array([least_replicas(level, group) for level in levels])
+    return paid_usd_per_hour(candidates, np.maximum(np.ceil(least * (1.0 - 1e-9)), 1.0))
 
 
 def _top_ratios(
@@ -423,32 +309,3 @@ def _top_ratios(
 def _most_replicas(candidate: Candidate, budget: float) -> int:
     paid = candidate.max_replicas if np.isinf(budget) else int(budget / candidate.cost_usd_per_hour * (1 + 1e-9))
     return max(min(candidate.max_replicas, paid), 1)
-
-
-def _spread(most: int) -> list[int]:
-    """A spread of counts with the small ones and the largest, for pools too large to try every count."""
-    sizes = np.concatenate([[1, 2, 3, 4], np.round(np.geomspace(5, most, 6)), [most - 1, most]])
-    return [int(size) for size in np.unique(sizes)]
-
-
-def _most_taken(column: Column) -> float:
-    """GPUs that a replica may take where it stands in for one of this column, which repeats if pools add up."""
-    return column.candidate.taken_gpus if column.candidate.adds_up else np.inf
-
-
-def undominated(columns: list[Column]) -> list[Column]:
-    """Without columns that take no fewer GPUs of the same type, cost no less and carry no more than another."""
-    kept: list[Column] = []
-    ordered = sorted(columns, key=lambda c: (c.candidate.gpu, c.cost_usd_per_hour, c.gpus, -min(c.shares.values())))
-    for column in ordered:
-        share, upper = min(column.shares.values()), min(column.upper.values())
-        if not any(
-            other.candidate.gpu == column.candidate.gpu
-            and other.gpus <= column.gpus
-            and other.candidate.taken_gpus <= _most_taken(column)
-            and min(other.shares.values()) >= share
-            and min(other.upper.values()) >= upper
-            for other in kept
-        ):
-            kept.append(column)
-    return kept

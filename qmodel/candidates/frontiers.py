@@ -17,10 +17,20 @@ from qmodel.evaluation import slo_ratios
 from qmodel.queueing import least_tpot, utilisation
 from qmodel.types import FloatArray, IntArray, RequestClass, Stream
 
-__all__ = ["Frontier", "feasible_at", "frontier", "frontier_between", "least_counts", "optimistic_loads", "unit_loads"]
+__all__ = [
+    "Frontier",
+    "carried_of",
+    "feasible_at",
+    "frontier",
+    "frontier_between",
+    "least_counts",
+    "optimistic_loads",
+    "unit_loads",
+]
 
 _COARSE = (1e-4, 0.5, 0.85)  # of the largest stable load; the first is zero load: prefill alone may miss
 _NO_LOAD = 1e-6  # share of the demand at which only the hardware speaks
+_PARTS = (0.5, 0.75, 0.9, 0.97, 1.0)  # of a load, looked at together to say how much of it a pool carries
 _BESIDE = 0.9 * TIGHT * np.array([-1.0, 0.0, 1.0])  # looks at a load near which the crossing is likely
 
 
@@ -193,6 +203,26 @@ def frontier(
     return Frontier(
         low=np.array([found[key][0] for key in keys]) * scale, high=np.array([found[key][1] for key in keys]) * scale
     )
+
+
+def carried_of(candidate: Candidate, classes: Sequence[RequestClass], replicas: int) -> tuple[float, float]:
+    """How much of a load one pool carries, from a few looks at parts of it: what surely, and what likely; at most 1.
+
+    Args:
+        candidate: the pool without its count.
+        classes: the load.
+        replicas: its count.
+    """
+    loads = np.array(_PARTS)
+    found = _reached([candidate] * loads.size, classes, np.full(loads.size, replicas), loads)
+    sides = _log(np.maximum.accumulate(found))
+    met = int((sides <= 0.0).sum())
+    if met in (0, loads.size):
+        return (1.0, 1.0) if met else (0.0, 0.0)
+    low, high = loads[met - 1], loads[met]
+    rise = sides[met] - sides[met - 1]
+    part = -sides[met - 1] / rise if np.isfinite(rise) and rise > 0.0 else 0.5
+    return float(low), float(low + part * (high - low))
 
 
 def frontier_between(

@@ -10,7 +10,7 @@ from qmodel.candidates.frontiers import optimistic_loads
 from qmodel.candidates.pool_kinds import Candidate
 from qmodel.types import FloatArray, IntArray, RequestClass
 
-__all__ = ["few_of_each_kind", "most_promising", "optimistic_costs", "paid"]
+__all__ = ["few_of_each_kind", "most_promising", "optimistic_costs", "paid_usd_per_hour"]
 
 _SETTINGS = 2  # of each layout that are looked at where little tells them apart
 
@@ -57,10 +57,10 @@ def optimistic_costs(candidates: Sequence[Candidate], mix: Sequence[RequestClass
     """What each candidate costs at the very least for the whole mix, USD/h, shape (J,); infinite: it cannot serve."""
     load = optimistic_loads(candidates, mix)
     whole = np.maximum(np.ceil(np.where(np.isfinite(load), load, 0.0) * (1.0 - 1e-9)), 1.0)
-    return np.asarray(np.where(np.isfinite(load), paid(candidates, whole), np.inf))
+    return np.asarray(np.where(np.isfinite(load), paid_usd_per_hour(candidates, whole), np.inf))
 
 
-def paid(candidates: Sequence[Candidate], serving: IntArray | FloatArray) -> FloatArray:
+def paid_usd_per_hour(candidates: Sequence[Candidate], serving: IntArray | FloatArray) -> FloatArray:
     """Cost of so many replicas of each candidate and its spare ones at the cheapest price, USD/h, shape (J,)."""
     cost = np.array([item.cost_usd_per_hour for item in candidates])
     return np.asarray(cost * (serving + np.array([item.spare for item in candidates])))

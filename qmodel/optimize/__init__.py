@@ -1,6 +1,6 @@
 """The integer program: formulation, solvers, bound, diagnosis of infeasibility; a fleet on hosts."""
 
-from qmodel.optimize.choice import Choice, ShadowPrice, choose
+from qmodel.optimize.chosen_pools import Choice, ShadowPrice
 from qmodel.optimize.fleet_hosting import FleetPlacement, HostShare, PlacedReplica, place_fleet
 from qmodel.optimize.infeasibility import diagnose
 from qmodel.optimize.limit_diagnosis import Diagnosis
@@ -8,6 +8,7 @@ from qmodel.optimize.open_pools import OpenChoice, balanced
 from qmodel.optimize.period_pools import PeriodPools
 from qmodel.optimize.period_programs import ChangingFleet, Frame, OneFleet
 from qmodel.optimize.programs import Program, ProgramBuilder
+from qmodel.optimize.separate_choices import choose
 from qmodel.optimize.served import Served, most_served
 from qmodel.optimize.solvers import SolverOptions, check_solver, solve_integer, solved_point
 

@@ -4,27 +4,27 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Literal
+from dataclasses import replace
 
 import numpy as np
 
 from qmodel.candidates import NO_STAGES, Column, ColumnSet, StageColumns
 from qmodel.optimize.alternatives import model_shares
+from qmodel.optimize.chosen_pools import Choice, Outcome, ShadowPrice
 from qmodel.optimize.formulation import bound_program, master_program
 from qmodel.optimize.linked_parts import solve_linked
 from qmodel.optimize.open_pools import OpenChoice, balanced
-from qmodel.optimize.period_pools import PeriodPools, pools_by_period
+from qmodel.optimize.period_pools import pools_by_period
 from qmodel.optimize.period_programs import ChangingFleet, Frame, JoinedProgram, OneFleet, OnePeriod
 from qmodel.optimize.programs import Program
+from qmodel.optimize.proposed_pools import with_proposals
 from qmodel.optimize.rounds import SAME_COST, Round, refined
 from qmodel.optimize.solvers import Solved, SolverOptions, solve_integer, solve_relaxed
 from qmodel.optimize.stage_rows import PASSING, Columns, carried_in_rows
-from qmodel.types import FloatArray, Holding, LimitKind, Limits, RequestClass
+from qmodel.types import FloatArray, Limits, RequestClass
 
-__all__ = ["Choice", "ShadowPrice", "choose"]
+__all__ = ["choose_together"]
 
-Outcome = Literal["solved", "infeasible", "unsettled", "time", "error"]
 _WITHOUT: Mapping[str, Outcome] = {"infeasible": "unsettled", "time": "time"}  # by what the master ended with
 _ROOM = 0.1  # of a pool: what carrying all of a class counts against one pool less
 _IN_ROWS = 0.5  # of a pool: what a class in pools in a row counts against one in unified pools
@@ -36,74 +36,12 @@ _MOST_REPAIRS = 3  # of fleets with a pool that does not carry its mix
 _OF_GAP = 0.4  # of the gap asked for: what the programs of a day may leave open
 _OF_TIME = 0.3  # of what is left: for the bound of a day
 _ONE_PERIOD = OnePeriod()
+_LOOKING = 2.0  # of the time spent on the bound: for fleets of many classes that cost less
+_OF_LEFT = 0.15  # of what is left: for a relaxation with many classes, whose bound moves little in the end
 _COLUMN_GAP = 1e-6  # the master is small: solve it to the end, so that its gap is its own
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShadowPrice:
-    """Change of the least cost per unit of one limit, from the relaxed master.
-
-    Attributes:
-        kind: ``cover`` (one request/s more of a class, or one request of a batch), or the kind of a limit (``stock``:
-            one GPU more of a type).
-        name: class or GPU type; empty where the limit has none.
-        usd_per_hour: per unit.
-    """
-
-    kind: Literal["cover"] | LimitKind
-    name: str
-    usd_per_hour: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Choice:
-    """What the integer program chose.
-
-    Attributes:
-        chosen: columns with their counts, at least 1; empty where there is no fleet, and where there are several
-            periods.
-        open_pools: pools of measured capacity with their counts; empty as ``chosen`` is.
-        pools: the same over all periods, where there are several.
-        measured: pools of measured capacity in each period, where there are several.
-        served: whether each period is served, where some may be left out; else empty.
-        outcome: ``solved``; ``infeasible``: no fleet exists; ``unsettled``: no fleet of these columns, others
-            are not ruled out; ``time`` or ``error``.
-        cost_usd_per_hour: of the fleet; infinite where there is none.
-        bound_usd_per_hour: on every fleet; minus infinity where none was found.
-        columns_bound_usd_per_hour: on fleets made of these columns.
-        words: the solver's own, kept for diagnosis.
-        model_shares: share of a class that a model serves, by class and model; those of classes with several models.
-    """
-
-    chosen: tuple[tuple[Column, int], ...]
-    open_pools: tuple[OpenChoice, ...] = ()
-    pools: tuple[PeriodPools, ...] = ()
-    measured: tuple[tuple[OpenChoice, ...], ...] = ()
-    served: tuple[bool, ...] = ()
-    outcome: Outcome
-    cost_usd_per_hour: float
-    bound_usd_per_hour: float
-    columns_bound_usd_per_hour: float
-    prices: tuple[ShadowPrice, ...]
-    words: str
-    model_shares: Mapping[tuple[str, str], float] = field(default_factory=dict)
-
-    @property
-    def holdings(self) -> list[Holding]:
-        """Its pools as limits see them; columns whose replicas add up are one pool each."""
-        found = []
-        for column, count in self.chosen:
-            pools, serving = (1, column.replicas * count) if column.candidate.adds_up else (count, column.replicas)
-            found += [column.candidate.holding(serving)] * pools
-        return found + [item.pool.candidate.holding(item.replicas) for item in self.open_pools]
-
-    @property
-    def empty(self) -> bool:
-        """Whether there is no fleet."""
-        return not self.chosen and not self.open_pools and not self.pools and not any(self.measured)
-
-
-def choose(
+def choose_together(
     sets: Mapping[str, ColumnSet],
     classes: Mapping[str, Sequence[RequestClass]],
     limits: Limits,
@@ -149,6 +87,9 @@ def choose(
         before = step.relaxed.bound
         step = _step(closer, known, limits, options, until, frame, earlier=step, bound_only=bound_only)
         stalled = 0 if step.relaxed.bound > before + _RISE * abs(before) else stalled + 1
+    now = time.monotonic()
+    looking = min((now + deadline) / 2.0, now + _LOOKING * (now - started))
+    step = _with_proposals(step, known, limits, options, looking, deadline, frame)
     relaxed, solved = step.relaxed, step.solved
     if relaxed.outcome == "infeasible":
         return _nothing("infeasible", relaxed)
@@ -185,6 +126,26 @@ def choose(
     )
 
 
+def _with_proposals(
+    step: Round,
+    demand: Columns,
+    limits: Limits,
+    options: SolverOptions,
+    looking: float,
+    deadline: float,
+    frame: Frame,
+) -> Round:
+    """The same with fleets that the rows of many classes propose, where every hour is the same."""
+    levels = any(found.levels for found in step.sets.values())
+    if not levels or not isinstance(frame, OnePeriod) or step.relaxed.values is None or step.closed(options.mip_gap):
+        return step
+    cost = np.inf if step.solved.objective is None else step.solved.objective
+    sets = with_proposals(step.sets, demand, limits, options=options, cost_usd_per_hour=cost, deadline=looking)
+    if sets is step.sets:
+        return step
+    return _step(sets, demand, limits, options, deadline, frame, earlier=step, same_bound=True)
+
+
 def _step(
     sets: Mapping[str, ColumnSet],
     demand: Columns,
@@ -195,18 +156,27 @@ def _step(
     *,
     earlier: Round | None = None,
     bound_only: bool = False,
+    same_bound: bool = False,
 ) -> Round:
-    """Solve the relaxation, and the master unless the relaxation's optimum is a fleet or the bound alone is asked for.
+    """Solve the relaxation unless it is that of the earlier step, and the master unless a relaxed optimum is a fleet.
+
+    With ``bound_only`` the master is left as it was.
 
     What an earlier step found cuts off all that is no better, which a solver proves much faster than it would find it.
     """
     classes, stages = demand.classes, demand.stages
-    relaxation = bound_program(demand.bounding(sets), classes, limits, stages.bounding)
-    bounding = frame.joined(relaxation.program)
     mixed = any(len(found.sharing(classes[group])) > 1 for group, found in sets.items())
     exact = demand.same and not mixed and all(found.complete for found in sets.values())
     best = None if earlier is None else earlier.solved
-    relaxed = _improved(frame, relaxation.program, bounding, best, options, deadline, bound_only=mixed)
+    if earlier is not None and same_bound:
+        relaxation, bounding, relaxed = earlier.relaxation, earlier.bounding, earlier.relaxed
+    else:
+        relaxation = bound_program(demand.bounding(sets), classes, limits, stages.bounding)
+        bounding = frame.joined(relaxation.program)
+        closely = not any(found.levels for found in sets.values())
+        relaxed = _improved(
+            frame, relaxation.program, bounding, best, options, deadline, bound_only=mixed, closely=closely
+        )
     if earlier is not None:  # a solver that ran out of time may have shown less than it did before
         relaxed = replace(relaxed, bound=max(relaxed.bound, earlier.relaxed.bound))
     if earlier is not None:
@@ -253,6 +223,7 @@ def _improved(
     deadline: float,
     *,
     bound_only: bool = False,
+    closely: bool = True,
 ) -> Solved:
     """The program's optimum, or that nothing costs less, by more than the gap, than a fleet that is known."""
     if isinstance(frame, ChangingFleet):
@@ -271,10 +242,10 @@ def _improved(
         left = max(deadline - time.monotonic(), 0.05) * share
         return solve_integer(program, solver=options.name, mip_gap=options.mip_gap * _OF_GAP, time_limit_s=left)
     if known is None or known.objective is None:
-        return _solve(program, options, deadline)
+        return _solve(program, options, deadline, closely=closely)
     cost = known.objective
     cut = cost * (1.0 - max(SAME_COST, options.mip_gap))
-    found = _solve(program.below(cut), options, deadline)
+    found = _solve(program.below(cut), options, deadline, closely=closely)
     if found.outcome == "infeasible":
         return replace(found, bound=cut, outcome="optimal")
     return found
@@ -343,8 +314,12 @@ def _nothing(outcome: Outcome, solved: Solved, bound_usd_per_hour: float = -np.i
     )
 
 
-def _solve(program: Program, options: SolverOptions, deadline: float) -> Solved:
+def _solve(program: Program, options: SolverOptions, deadline: float, *, closely: bool = True) -> Solved:
     left = max(deadline - time.monotonic(), 0.05)
+    if not closely:
+        return solve_integer(
+            program, solver=options.name, mip_gap=options.mip_gap * _OF_GAP, time_limit_s=max(left * _OF_LEFT, 0.05)
+        )
     return solve_integer(program, solver=options.name, mip_gap=min(_COLUMN_GAP, options.mip_gap), time_limit_s=left)
 
 

@@ -10,34 +10,14 @@ import numpy as np
 
 from qmodel.candidates import Blend, Candidate, Chain, Column, ColumnSet, OpenPool, resource_shares
 from qmodel.optimize.alternatives import each_once
+from qmodel.optimize.level_rows import Flow, Strain, add_levels
 from qmodel.optimize.limit_rows import Ledger
 from qmodel.optimize.open_pools import add_open_pools, open_rows
 from qmodel.optimize.programs import Program, ProgramBuilder
 from qmodel.optimize.stage_rows import add_chains
 from qmodel.types import FloatArray, Limits, RequestClass
 
-__all__ = ["Flow", "Relaxation", "bound_program", "master_program"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Flow:
-    """Pools of one candidate and count in the relaxation, and where the program holds what they carry.
-
-    Attributes:
-        group: of classes that may share pools.
-        position: of the candidate among those of its model.
-        replicas: count of the shared pool whose corners these are; 0 where no mix was looked at.
-        shares: variable of each class's share, by position of the class in its group.
-        parts: variable of each corner's part; empty where no mix was looked at.
-        corners: the corners, shape (Q, K).
-    """
-
-    group: str
-    position: int
-    replicas: int
-    shares: Mapping[int, int]
-    parts: tuple[int, ...]
-    corners: FloatArray
+__all__ = ["Relaxation", "bound_program", "master_program"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -108,6 +88,7 @@ def bound_program(
     classes: Mapping[str, Sequence[RequestClass]],
     limits: Limits,
     chains: Sequence[Chain] = (),
+    strain: Strain | None = None,
 ) -> Relaxation:
     """A relaxation of the whole problem: its optimum is no more than the cost of any fleet.
 
@@ -122,6 +103,8 @@ def bound_program(
         classes: the classes of each group.
         limits: of the fleet.
         chains: classes that pools in a row may carry part by part.
+        strain: factors on what many classes take of a replica; with any above 1 this is no relaxation any more, but a
+            program that looks for fleets.
     """
     builder = ProgramBuilder()
     ledger = Ledger(builder=builder, limits=limits)
@@ -130,6 +113,8 @@ def bound_program(
         sharing = found.sharing(classes[group])
         if len(sharing) == 1:
             _add_columns(ledger, found, sharing[0].name)
+        elif found.levels:
+            flows += add_levels(ledger, group, found, sharing, strain)
         else:
             flows += _add_flows(ledger, group, found, sharing)
     places = add_open_pools(ledger, [item for found in sets.values() for item in found.open_pools])
@@ -186,7 +171,9 @@ def _add_flows(ledger: Ledger, group: str, found: ColumnSet, classes: Sequence[R
             builder.row(f"time {label}", together, "<=", 0.0)
             parts = () if corners is None else _between_corners(builder, label, corners, count, carried, most)
             points = np.zeros((0, len(classes))) if corners is None else corners
-            flows.append(Flow(group=group, position=j, replicas=pool, shares=carried, parts=parts, corners=points))
+            flows.append(
+                Flow(group=group, position=j, replicas=pool, shares=carried, parts=parts, corners=points, count=count)
+            )
     return flows
 
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from qmodel.candidates import Blend, Column, ColumnSet, OpenPool, feasible_at
-from qmodel.optimize.formulation import Flow, Relaxation
+from qmodel.optimize.formulation import Relaxation
+from qmodel.optimize.level_rows import Flow
 from qmodel.optimize.open_pools import OpenChoice, open_choices
 from qmodel.optimize.period_programs import JoinedProgram
 from qmodel.optimize.solvers import Solved

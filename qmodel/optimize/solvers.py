@@ -174,7 +174,9 @@ def _read(program: Program, problem: Any, variables: list[Any], answer: Any, mip
     infeasible = "infeasible" in words.lower()
     if infeasible or any(value is None for value in raw):
         outcome: Outcome = "infeasible" if infeasible else ("time" if timed_out else "error")
-        return Solved(values=None, objective=None, bound=-np.inf, outcome=outcome, words=words)
+        shown = _dual_bound(problem, answer) if outcome == "time" else None
+        bound = -np.inf if shown is None else shown
+        return Solved(values=None, objective=None, bound=bound, outcome=outcome, words=words)
     values = np.array(raw, dtype=float)
     values[program.integer] = np.round(values[program.integer])
     broken = program.violations(values)
@@ -183,13 +185,13 @@ def _read(program: Program, problem: Any, variables: list[Any], answer: Any, mip
         return Solved(values=None, objective=None, bound=-np.inf, outcome=outcome, words=f"{words}; breaks {broken[0]}")
     objective = float(program.cost @ values)
     whole = bool(program.integer.any())
-    bound = _dual_bound(problem, answer) if whole or timed_out else objective  # a linear program ends at its optimum
-    if bound is None:  # the layer hands none on: an end that no limit caused is within the gap that was asked for
-        bound = -np.inf if timed_out else objective - mip_gap * abs(objective)
+    known = _dual_bound(problem, answer) if whole or timed_out else objective  # a linear program ends at its optimum
+    if known is None:  # the layer hands none on: an end that no limit caused is within the gap that was asked for
+        known = -np.inf if timed_out else objective - mip_gap * abs(objective)
     return Solved(
         values=values,
         objective=objective,
-        bound=min(bound, objective),
+        bound=min(known, objective),
         outcome="time" if timed_out else "optimal",
         words=words,
     )
