@@ -95,15 +95,12 @@ def catalog_lines() -> Iterator[str]:
     """Models, classes and GPU types of the catalog with all their layouts; once, for they take seconds."""
     for classes, models, gpus in ((20, 20, 20), (50, 10, 6), (100, 20, 6), (200, 30, 6)):
         yield _once(f"{classes} classes, {models} models, {gpus} GPU types", catalog_grid(classes, models, gpus))
-    spent = []
-    sizes = (4, 8, 16, 32, 64)
-    for count in sizes:
-        started = time.process_time()
-        qm.plan(qm.load_scenario(catalog_grid(count, count // 2, 4)))
-        spent.append(time.process_time() - started)
-    exponent = np.polyfit(np.log(sizes), np.log(spent), 1)[0]
-    times = ", ".join(f"{size}: {spent_s:.2f} s" for size, spent_s in zip(sizes, spent, strict=True))
-    yield f"classes, two of each model, processor time {times}; exponent {exponent:.2f}"
+    for count in (5, 8, 12):
+        yield _once(f"{count} classes of one model, 6 GPU types", catalog_grid(count, 1, 6))
+    yield _growth("classes, two of each model, 4 GPU types", {n: (n, n // 2, 4) for n in (4, 8, 16, 32, 60)})
+    yield _growth("classes of one model, 4 GPU types", {n: (n, 1, 4) for n in (2, 4, 8, 16, 32)})
+    yield _growth("GPU types, 8 classes of 8 models", {n: (8, 8, n) for n in (2, 4, 8, 16)})
+    yield _growth("GPU types, 8 classes of one model", {n: (8, 1, n) for n in (2, 4, 8, 16)})
     experts = catalog_grid(1, 1, 0)
     experts["classes"]["c0"] |= {"model": "deepseek-r1", "rate_rps": 40.0}
     experts["fleet"] = {"gpus": {"h200-sxm": {"max_count": 64, "price": {"usd_per_gpu_hour": 3.8}}}}
@@ -114,6 +111,18 @@ def catalog_lines() -> Iterator[str]:
         "dp": [1, 2, 4, 8, 16, 32, 64],
     }
     yield _once("deepseek-r1 on 64 H200, experts over up to 64 ranks", experts)
+
+
+def _growth(what: str, cases: dict[int, tuple[int, int, int]]) -> str:
+    """Processor time against a size, with its exponent."""
+    spent = []
+    for case in cases.values():
+        started = time.process_time()
+        qm.plan(qm.load_scenario(catalog_grid(*case)))
+        spent.append(time.process_time() - started)
+    exponent = np.polyfit(np.log(list(cases)), np.log(spent), 1)[0]
+    times = ", ".join(f"{size}: {spent_s:.2f} s" for size, spent_s in zip(cases, spent, strict=True))
+    return f"{what}, processor time {times}; exponent {exponent:.2f}"
 
 
 def _once(name: str, data: dict[str, Any]) -> str:
