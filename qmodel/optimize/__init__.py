@@ -10,7 +10,7 @@ from qmodel.optimize.period_programs import ChangingFleet, Frame, OneFleet
 from qmodel.optimize.programs import Program, ProgramBuilder
 from qmodel.optimize.separate_choices import choose
 from qmodel.optimize.served import Served, most_served
-from qmodel.optimize.solvers import SolverOptions, check_solver, solve_integer, solved_point
+from qmodel.optimize.solvers import SolverOptions, cancelled, check_solver, solve_integer, solved_point, stopped_by
 
 __all__ = [
     "ChangingFleet",
@@ -29,6 +29,7 @@ __all__ = [
     "ShadowPrice",
     "SolverOptions",
     "balanced",
+    "cancelled",
     "check_solver",
     "choose",
     "diagnose",
@@ -36,4 +37,5 @@ __all__ = [
     "place_fleet",
     "solve_integer",
     "solved_point",
+    "stopped_by",
 ]

@@ -19,7 +19,7 @@ from qmodel.optimize.period_programs import ChangingFleet, Frame, JoinedProgram,
 from qmodel.optimize.programs import Program
 from qmodel.optimize.proposed_pools import with_proposals
 from qmodel.optimize.rounds import SAME_COST, Round, refined
-from qmodel.optimize.solvers import Solved, SolverOptions, solve_integer, solve_relaxed
+from qmodel.optimize.solvers import Solved, SolverOptions, cancelled, solve_integer, solve_relaxed
 from qmodel.optimize.stage_rows import PASSING, Columns, carried_in_rows
 from qmodel.types import FloatArray, Limits, RequestClass
 
@@ -33,11 +33,13 @@ _MASTER_EVERY = 8  # rounds; between them only the bound moves, which takes a hu
 _PATIENCE = 2  # rounds in which the bound may stand still where some pools may have many classes
 _RISE = 1e-3  # of the bound: less is standing still
 _MOST_REPAIRS = 3  # of fleets with a pool that does not carry its mix
+_TO_REPAIR_S = 0.5  # at least, even where the time is over: a fleet that does not hold is none
 _OF_GAP = 0.4  # of the gap asked for: what the programs of a day may leave open
 _OF_TIME = 0.3  # of what is left: for the bound of a day
 _ONE_PERIOD = OnePeriod()
 _LOOKING = 2.0  # of the time spent on the bound: for fleets of many classes that cost less
 _OF_LEFT = 0.15  # of what is left: for a relaxation with many classes, whose bound moves little in the end
+_LEAST_FOR_PRICES_S = 2.0  # they are an extra, and a linear program is quick
 _COLUMN_GAP = 1e-6  # the master is small: solve it to the end, so that its gap is its own
 
 
@@ -71,14 +73,16 @@ def choose_together(
     known = Columns(classes=classes, stages=stages)
     step = _step(sets, known, limits, options, deadline, frame)
     stalled, patience = 0, _PATIENCE if any(found.many for found in sets.values()) else _MOST_ROUNDS
+    late = False
     for number in range(1, _MOST_ROUNDS):
+        if step.failure or stalled >= patience or (step.closed(options.mip_gap) and step.fresh):
+            break
+        late = time.monotonic() > deadline or cancelled()
+        if late:
+            break
         closer = step.closer(options.mip_gap)
         renewed = closer is step.sets
-        if (
-            time.monotonic() > deadline
-            or stalled >= patience
-            or (renewed and (step.fresh or step.closed(options.mip_gap)))
-        ):
+        if renewed and (step.fresh or step.closed(options.mip_gap)):
             break
         bound_only = not renewed and number % _MASTER_EVERY > 0
         # a look in between for a better fleet takes half as long as all before it: often the bound settles more
@@ -95,17 +99,22 @@ def choose_together(
         return _nothing("infeasible", relaxed)
     bound = max(relaxed.bound, 0.0) if np.isfinite(relaxed.bound) else -np.inf
     if solved.values is None:
-        return _nothing(_WITHOUT.get(solved.outcome, "error"), solved, bound)
+        without = "time" if late and solved.outcome == "infeasible" else _WITHOUT.get(solved.outcome, "error")
+        return _nothing(without, solved, bound)
     settle = _as_solved if isinstance(frame, ChangingFleet) else _fewest_pools
     values = settle(step, options, deadline)
     for _ in range(_MOST_REPAIRS):
         broken = step.overloaded(values, classes)
-        if not broken or time.monotonic() > deadline:
+        if not broken or cancelled():
             break
-        step = _step(refined(step.known, broken), known, limits, options, deadline, frame)
-        solved = step.solved
-        if solved.values is None:
-            return _nothing(_WITHOUT.get(solved.outcome, "error"), solved, bound)
+        until = max(deadline, time.monotonic() + _TO_REPAIR_S)
+        again = _step(refined(step.known, broken), known, limits, options, until, frame, bounded=step.relaxed)
+        if again.solved.outcome == "infeasible":
+            return _nothing("unsettled", again.solved, bound)
+        if again.solved.values is None:  # stopped: pools that carry less than they should are grown later
+            step, late = replace(step, failure=again.failure), late or not again.failure
+            break
+        step, solved = again, again.solved
         values = settle(step, options, deadline)
     several = not isinstance(frame, OnePeriod)
     points = step.master.points(values)
@@ -116,12 +125,14 @@ def choose_together(
         pools=tuple(pools_by_period(step.columns, step.blends, points)) if several else (),
         measured=tuple(tuple(step.open_choices(point)) for point in points) if several else (),
         served=tuple(bool(values[place] > 0.5) for place in step.master.served),
-        outcome="time" if solved.outcome == "time" else "solved",
+        outcome="error" if step.failure else "time" if late or solved.outcome == "time" else "solved",
         cost_usd_per_hour=float(step.master.program.cost @ values),
         bound_usd_per_hour=bound,
         columns_bound_usd_per_hour=solved.bound,
-        prices=_prices(step.master, known.whole, limits, options.name),
-        words=solved.words,
+        prices=_prices(
+            step.master, known.whole, limits, options.name, max(deadline - time.monotonic(), _LEAST_FOR_PRICES_S)
+        ),
+        words=step.failure or solved.words,
         model_shares=model_shares(step.master.program, values),
     )
 
@@ -138,6 +149,8 @@ def _with_proposals(
     """The same with fleets that the rows of many classes propose, where every hour is the same."""
     levels = any(found.levels for found in step.sets.values())
     if not levels or not isinstance(frame, OnePeriod) or step.relaxed.values is None or step.closed(options.mip_gap):
+        return step
+    if step.failure or cancelled():
         return step
     cost = np.inf if step.solved.objective is None else step.solved.objective
     sets = with_proposals(step.sets, demand, limits, options=options, cost_usd_per_hour=cost, deadline=looking)
@@ -157,10 +170,13 @@ def _step(
     earlier: Round | None = None,
     bound_only: bool = False,
     same_bound: bool = False,
+    bounded: Solved | None = None,
 ) -> Round:
     """Solve the relaxation unless it is that of the earlier step, and the master unless a relaxed optimum is a fleet.
 
     With ``bound_only`` the master is left as it was.
+
+    With ``bounded``, what is known of the relaxation, the master alone is solved.
 
     What an earlier step found cuts off all that is no better, which a solver proves much faster than it would find it.
     """
@@ -174,14 +190,23 @@ def _step(
         relaxation = bound_program(demand.bounding(sets), classes, limits, stages.bounding)
         bounding = frame.joined(relaxation.program)
         closely = not any(found.levels for found in sets.values())
-        relaxed = _improved(
+        relaxed = bounded or _improved(
             frame, relaxation.program, bounding, best, options, deadline, bound_only=mixed, closely=closely
         )
+    failure = relaxed.words if relaxed.outcome == "error" else ""
     if earlier is not None:  # a solver that ran out of time may have shown less than it did before
         relaxed = replace(relaxed, bound=max(relaxed.bound, earlier.relaxed.bound))
     if earlier is not None:
-        kept = replace(earlier, sets=sets, relaxation=relaxation, bounding=bounding, relaxed=relaxed, fresh=False)
-        if bound_only or kept.closed(options.mip_gap):
+        kept = replace(
+            earlier,
+            sets=sets,
+            relaxation=relaxation,
+            bounding=bounding,
+            relaxed=relaxed,
+            fresh=False,
+            failure=failure,
+        )
+        if bound_only or failure or kept.closed(options.mip_gap):
             return kept
     used = demand.chosen(sets)
     columns = [column for found in used.values() for column in found.columns]
@@ -191,7 +216,7 @@ def _step(
     master = frame.joined(single)
     solved = relaxed
     if relaxed.outcome != "infeasible" and (
-        not exact or relaxed.values is None or master.program.violations(relaxed.values)
+        bounded is not None or not exact or relaxed.values is None or master.program.violations(relaxed.values)
     ):
         solved = _improved(frame, single, master, best, options, deadline)
     found = Round(
@@ -205,6 +230,7 @@ def _step(
         relaxed=relaxed,
         solved=solved,
         fresh=earlier is None or solved.outcome != "time",
+        failure=solved.words if solved.outcome == "error" else failure,
     )
     if earlier is None or solved.values is not None:
         return found
@@ -324,10 +350,12 @@ def _solve(program: Program, options: SolverOptions, deadline: float, *, closely
 
 
 def _prices(
-    master: JoinedProgram, classes: Sequence[RequestClass], limits: Limits, solver: str
+    master: JoinedProgram, classes: Sequence[RequestClass], limits: Limits, solver: str, time_limit_s: float
 ) -> tuple[ShadowPrice, ...]:
     """Duals of the single period's rows: of a limit over all periods, of a class where it grows in all of them."""
-    relaxed = solve_relaxed(master.program, solver=solver)
+    # what a variable may be at most follows from the demand: as a bound that is just met it would share the prices
+    free = replace(master.program, upper=2.0 * master.program.upper + 1.0)
+    relaxed = solve_relaxed(free, solver=solver, time_limit_s=time_limit_s)
     if relaxed is None:
         return ()
     own = master.origin >= 0

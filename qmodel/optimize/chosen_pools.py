@@ -44,7 +44,7 @@ class Choice:
         measured: pools of measured capacity in each period, where there are several.
         served: whether each period is served, where some may be left out; else empty.
         outcome: ``solved``; ``infeasible``: no fleet exists; ``unsettled``: no fleet of these columns, others
-            are not ruled out; ``time`` or ``error``.
+            are not ruled out; ``time`` or ``error``, with the best fleet until then, if any.
         cost_usd_per_hour: of the fleet; infinite where there is none.
         bound_usd_per_hour: on every fleet; minus infinity where none was found.
         columns_bound_usd_per_hour: on fleets made of these columns.

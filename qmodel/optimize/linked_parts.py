@@ -58,7 +58,7 @@ def solve_linked(
     whole = None if bound_only and links.size else solved(program, _DIRECT if links.size else 1.0)
     if whole is not None and (not links.size or whole.outcome != "time"):
         return whole
-    relaxed = solve_relaxed(program, solver=solver)
+    relaxed = solve_relaxed(program, solver=solver, time_limit_s=max(deadline - time.monotonic(), 0.05))
     if relaxed is None:
         return whole or solved(program)
     start = None if lasting is None else solved(lasting.program, _START)

@@ -29,6 +29,7 @@ class Round:
         master, bounding: over all periods.
         known: what the master was made of.
         fresh: whether the master knows all that the relaxation does; it is not solved anew in every round.
+        failure: words of the solver where it failed in this round; empty where it did not.
     """
 
     sets: Mapping[str, ColumnSet]
@@ -41,6 +42,7 @@ class Round:
     relaxed: Solved
     solved: Solved
     fresh: bool
+    failure: str = ""
 
     def closed(self, mip_gap: float) -> bool:
         """Whether the best fleet costs no more than the bound, but for the gap."""

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Literal
 
 import numpy as np
@@ -15,7 +20,19 @@ from qmodel.errors import SolverUnavailableError
 from qmodel.optimize.programs import Program
 from qmodel.types import FloatArray
 
-__all__ = ["Solved", "SolverOptions", "check_solver", "solve_integer", "solve_relaxed", "solved_point"]
+__all__ = [
+    "Solved",
+    "SolverOptions",
+    "cancelled",
+    "check_solver",
+    "solve_integer",
+    "solve_relaxed",
+    "solved_point",
+    "stopped_by",
+]
+
+_LOOK_S = 0.1  # between two looks at whether a search was cancelled
+_CANCEL: ContextVar[Callable[[], bool] | None] = ContextVar("cancel", default=None)
 
 Outcome = Literal["optimal", "infeasible", "time", "error"]
 _INSTALL = {
@@ -65,6 +82,25 @@ class Solved:
     words: str
 
 
+@contextmanager
+def stopped_by(cancel: Callable[[], bool] | None) -> Iterator[None]:
+    """What is solved inside stops soon after ``cancel`` gives a true answer, as if its time were over.
+
+    HiGHS stops within a fraction of a second; other solvers finish what they are at.
+    """
+    token = _CANCEL.set(cancel)
+    try:
+        yield
+    finally:
+        _CANCEL.reset(token)
+
+
+def cancelled() -> bool:
+    """Whether what is solved here is to stop."""
+    cancel = _CANCEL.get()
+    return cancel is not None and cancel()
+
+
 def check_solver(name: str) -> None:
     """Do nothing for a solver that is installed.
 
@@ -94,9 +130,9 @@ def solve_integer(program: Program, *, solver: str, mip_gap: float, time_limit_s
     try:
         with _quiet_stdout():
             answer = problem.solve(backend)
+        return _read(program, problem, variables, answer, mip_gap)
     except Exception as error:  # solvers raise anything; the cause is kept in words
-        return Solved(values=None, objective=None, bound=-np.inf, outcome="error", words=str(error) or repr(error))
-    return _read(program, problem, variables, answer, mip_gap)
+        return Solved(values=None, objective=None, bound=-np.inf, outcome="error", words=_cause(error))
 
 
 def solved_point(program: Program, options: SolverOptions) -> FloatArray | None:
@@ -104,8 +140,13 @@ def solved_point(program: Program, options: SolverOptions) -> FloatArray | None:
     return solve_integer(program, solver=options.name, mip_gap=0.0, time_limit_s=options.time_limit_s).values
 
 
-def solve_relaxed(program: Program, *, solver: str) -> tuple[float, FloatArray] | None:
-    """Optimum and row duals of the program without integrality; None where it has no optimum.
+def solve_relaxed(program: Program, *, solver: str, time_limit_s: float = 60.0) -> tuple[float, FloatArray] | None:
+    """Optimum and row duals of the program without integrality; None where it has no optimum, or not in time.
+
+    Args:
+        program: arrays and names.
+        solver: checked by :func:`check_solver`.
+        time_limit_s: wall-clock limit.
 
     Returns:
         Objective, and the change of the objective per unit of each right-hand side, shape (R,).
@@ -113,8 +154,10 @@ def solve_relaxed(program: Program, *, solver: str) -> tuple[float, FloatArray] 
     problem, variables = _model(program, integer=False)
     try:
         with _quiet_stdout():
-            problem.solve(_backend(solver, mip=False, gap=0.0, seconds=60.0))
+            answer = problem.solve(_backend(solver, mip=False, gap=0.0, seconds=time_limit_s))
     except Exception:  # prices are an extra: a plan without them is still a plan
+        return None
+    if _words(problem, answer)[1]:
         return None
     values = [variable.varValue for variable in variables]
     if any(value is None for value in values):
@@ -160,12 +203,67 @@ def _backend(name: str, *, mip: bool, gap: float, seconds: float) -> Any:
             "mip_allow_restart": False,
             "parallel": "off",
         }
-        return pulp.HiGHS(mip=mip, msg=False, gapRel=gap, timeLimit=seconds, random_seed=1, **quick)
+        return _interruptible_highs()(mip=mip, msg=False, gapRel=gap, timeLimit=seconds, random_seed=1, **quick)
     if name == "scip":
         return pulp.SCIP_PY(mip=mip, msg=False, gapRel=gap, timeLimit=seconds)
     bundled = getattr(pulp, "PULP_CBC_CMD", None)
     chosen = bundled if bundled is not None and bundled(msg=False).available() else pulp.COIN_CMD
     return chosen(mip=mip, msg=False, gapRel=gap, timeLimit=seconds)
+
+
+@cache
+def _interruptible_highs() -> Any:
+    """HiGHS that stops soon after Ctrl-C and after its search was cancelled."""
+    import pulp
+    from highspy import cb
+
+    class InterruptibleHighs(pulp.HiGHS):  # type: ignore[misc]  # PuLP has no types
+        def callSolver(self, lp: Any) -> None:
+            with _signals() as interrupted:
+                looked_s = time.monotonic()
+
+                def look(kind: Any, message: str, told: Any, answer: Any, data: Any) -> None:
+                    nonlocal looked_s
+                    now_s = time.monotonic()
+                    if interrupted() or (now_s - looked_s > _LOOK_S and cancelled()):
+                        answer.user_interrupt = True
+                    elif now_s - looked_s > _LOOK_S:
+                        looked_s = now_s
+
+                model = lp.solverModel
+                model.setCallback(look, None)
+                for kind in (
+                    cb.HighsCallbackType.kCallbackMipInterrupt,
+                    cb.HighsCallbackType.kCallbackSimplexInterrupt,
+                ):
+                    model.startCallback(kind)
+                try:
+                    model.run()
+                finally:
+                    model.setCallback(None, None)
+
+    return InterruptibleHighs
+
+
+@contextmanager
+def _signals() -> Iterator[Callable[[], bool]]:
+    """Keep an interrupt back while a solver runs, which no exception may pass; it is raised when the solver is done.
+
+    Yields:
+        Whether one has come. Other threads than the first get no signals.
+    """
+    came: list[int] = []
+    before = signal.getsignal(signal.SIGINT)
+    first = threading.current_thread() is threading.main_thread() and callable(before)
+    if first:
+        signal.signal(signal.SIGINT, lambda number, frame: came.append(number))
+    try:
+        yield lambda: bool(came)
+    finally:
+        if first:
+            signal.signal(signal.SIGINT, before)
+    if came:
+        signal.raise_signal(signal.SIGINT)
 
 
 def _read(program: Program, problem: Any, variables: list[Any], answer: Any, mip_gap: float) -> Solved:
@@ -195,6 +293,15 @@ def _read(program: Program, problem: Any, variables: list[Any], answer: Any, mip
         outcome="time" if timed_out else "optimal",
         words=words,
     )
+
+
+def _cause(error: Exception) -> str:
+    """What went wrong, in words: the layer's own, or that it could not make sense of what the solver left."""
+    import pulp
+
+    if isinstance(error, pulp.PulpError):
+        return str(error) or repr(error)
+    return f"its answer could not be read ({type(error).__name__}: {error})"
 
 
 def _words(problem: Any, answer: Any) -> tuple[str, bool]:

@@ -17,7 +17,7 @@ from qmodel.planning.record import versions
 from qmodel.problem import Instance, at_confidence, replica_of, with_engine
 from qmodel.types import Limits, Replica, RequestClass
 
-__all__ = ["bound_below", "cost_at_p90", "finite", "price_rows", "why_not", "without_fleet"]
+__all__ = ["bound_below", "cost_at_p90", "finite", "price_rows", "termination_of", "why_not", "without_fleet"]
 
 _ROUNDING = 1e-6  # of a cost
 _MOST_AT_P90 = 200  # replicas that a row may grow by when steps take longer
@@ -53,6 +53,17 @@ def without_fleet(
         versions=versions(instance),
         run={"total_s": time.perf_counter() - started_s},
     )
+
+
+def termination_of(outcome: str) -> Termination:
+    """Why a search stopped that has a fleet and no proof.
+
+    Args:
+        outcome: of the choice of pools.
+    """
+    if outcome == "error":
+        return "solver_error"
+    return "time" if outcome == "time" else "gap"
 
 
 def why_not(found: Diagnosis) -> Why:

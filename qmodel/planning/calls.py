@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -59,6 +60,7 @@ def plan(
         [0]
     """
     from qmodel.optimize import SolverOptions
+    from qmodel.planning.conflict_search import with_conflict
     from qmodel.planning.objectives import plan_for_objective
     from qmodel.problem import bind, with_running
 
@@ -69,7 +71,19 @@ def plan(
     elif loaded.policy.change is not None:
         note = "policy.change counts nothing: no fleet is given that runs already (--existing)"
         instance = replace(instance, assumptions=(*instance.assumptions, note))
-    return plan_for_objective(instance, options=solver or SolverOptions(), on_progress=on_progress, cancel=cancel)
+    options, started_s = solver or SolverOptions(), time.monotonic()
+    found = plan_for_objective(instance, options=options, on_progress=on_progress, cancel=cancel)
+    if instance.periods is not None or instance.objective.kind == "served":
+        return found  # a conflict of one period is told with it; and a part of the demand may be served
+    return with_conflict(
+        found,
+        instance,
+        options=options,
+        searched_s=time.monotonic() - started_s,
+        bound_with=lambda changes: bind(loaded.with_(overrides=changes)),
+        on_progress=on_progress,
+        cancel=cancel,
+    )
 
 
 def pareto(

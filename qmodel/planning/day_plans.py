@@ -19,8 +19,8 @@ from qmodel.evaluation import (
     period_costs_usd,
     pool_cases,
 )
-from qmodel.optimize import ChangingFleet, Choice, Frame, OneFleet, SolverOptions, check_solver, choose
-from qmodel.planning.answers import price_rows, without_fleet
+from qmodel.optimize import ChangingFleet, Choice, Frame, OneFleet, SolverOptions, check_solver, choose, stopped_by
+from qmodel.planning.answers import price_rows, termination_of, without_fleet
 from qmodel.planning.day_fleets import changing_fleets, joined_fleets, named_fleets, one_fleet
 from qmodel.planning.day_problems import Day, at_once, binding_periods, columns_of, day_of, without_budget
 from qmodel.planning.day_reasons import no_day_plan, over_budget, residence_notes
@@ -71,7 +71,8 @@ def day_plan(
     left_s = max(options.time_limit_s - (time.perf_counter() - started), options.time_limit_s / 2.0)
     frame, factors = _frame(day, binding)
     limits = instance.limits
-    choice = choose(sets, day.groups, limits, options=replace(options, time_limit_s=left_s), frame=frame)
+    with stopped_by(cancel):
+        choice = choose(sets, day.groups, limits, options=replace(options, time_limit_s=left_s), frame=frame)
     if cancel is not None and cancel():
         return plan_instance(at_once(instance), options=options, cancel=cancel)
     if choice.empty and choice.outcome == "time" and not periods.fleet_changes:
@@ -108,7 +109,7 @@ def bounded(plan: Plan, bound: float, options: SolverOptions, outcome: str) -> P
     return replace(
         plan,
         status="optimal" if proven else "feasible",
-        termination="proven" if proven else ("time" if outcome == "time" else "gap"),
+        termination="proven" if proven else termination_of(outcome),
         bound_usd_per_hour=min(bound, cost) if known else None,
         gap=gap,
     )
@@ -291,7 +292,7 @@ def _planned(
     gap = max(cost - bound, 0.0) / cost if known else None
     proven = gap is not None and gap <= day.options.mip_gap + _ROUNDING
     status: Status = "optimal" if proven else "feasible"
-    termination: Termination = "proven" if proven else ("time" if choice.outcome == "time" else "gap")
+    termination: Termination = "proven" if proven else termination_of(choice.outcome)
     hour = seen.busiest(day.instances)
     result = seen.results[hour]
     assert result is not None
@@ -302,7 +303,7 @@ def _planned(
         [item for item in pools[hour if day.periods.fleet_changes else 0] if isinstance(item, PlannedPool)],
         result.pools,
         tight=(),
-        in_time=choice.outcome != "time",
+        outcome=choice.outcome,
     )
     return _verified(
         day,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -10,6 +11,7 @@ import numpy as np
 from qmodel.evaluation import Evaluation
 from qmodel.optimize import SolverOptions
 from qmodel.planning.answers import without_fleet
+from qmodel.planning.conflict_search import with_conflict
 from qmodel.planning.planner import plan_instance
 from qmodel.planning.plans import Plan, Why
 from qmodel.problem import Instance
@@ -59,8 +61,11 @@ def no_day_plan(
     order = sorted(range(len(instances)), key=lambda place: -sum(periods.items[place].factors.values()))
     for place in order:
         if instances[place].classes:
-            plan = plan_instance(replace(instances[place], periods=None), options=options)
+            alone, asked_s = replace(instances[place], periods=None), time.monotonic()
+            plan = plan_instance(alone, options=options)
             if plan.fleet is None:
+                searched_s = time.monotonic() - asked_s
+                plan = with_conflict(plan, alone, options=options, searched_s=searched_s)
                 text = f"in {periods.items[place].title}: {plan.why.text}"
                 return replace(plan, why=replace(plan.why, text=text), assumptions=instance.assumptions)
     kind, way_out = ("scenario", "plan_for: mean") if periods.of_scenarios else ("hour", "hours: true in the profiles")

@@ -19,8 +19,8 @@ from qmodel.candidates import (
     open_pools_of,
 )
 from qmodel.evaluation import Evaluation, evaluate_fleet
-from qmodel.optimize import Choice, Diagnosis, SolverOptions, check_solver, choose, diagnose
-from qmodel.planning.answers import bound_below, cost_at_p90, finite, price_rows, why_not, without_fleet
+from qmodel.optimize import Choice, Diagnosis, SolverOptions, cancelled, check_solver, choose, diagnose, stopped_by
+from qmodel.planning.answers import bound_below, cost_at_p90, finite, price_rows, termination_of, why_not, without_fleet
 from qmodel.planning.built_fleets import BuiltFleet, build
 from qmodel.planning.measured_pools import measured_alternatives
 from qmodel.planning.planned_pools import PlannedMeasured
@@ -101,6 +101,14 @@ def plan_instance(
         SolverUnavailableError: if the named solver is not installed.
     """
     check_solver(options.name)
+    with stopped_by(cancel):
+        return _plan_either_way(instance, options, on_progress, cancel)
+
+
+def _plan_either_way(
+    instance: Instance, options: SolverOptions, on_progress: OnProgress | None, cancel: Cancel | None
+) -> Plan:
+    """With unified pools, and where these are not enough with separate prefill and decode pools too."""
     apart = instance.layouts.disaggregate
     plan = _plan(instance, options, on_progress, cancel, apart=apart is True)
     if apart != "auto" or plan.fleet is not None or plan.termination not in ("proven", "gap"):
@@ -213,7 +221,7 @@ def _chosen(search: _Search) -> tuple[_Search, Choice]:
     free = limits.without_caps() if competing else limits
     choice = choose(search.sets, search.classes, free, options=options, stages=search.stages)
     pressing = tuple(cap.key for cap in limits.exceeded(choice.holdings)) if competing else ()
-    if pressing:
+    if pressing and not cancelled():
         sets = {
             group: columns_for_group(
                 found.candidates,
@@ -265,7 +273,7 @@ def _planned(search: _Search, choice: Choice) -> Plan:
     gap = None if bound is None else max(cost - bound, 0.0) / cost
     proven = gap is not None and gap <= options.mip_gap + _ROUNDING
     status: Status = "optimal" if proven else "feasible"
-    termination: Termination = "proven" if proven else ("time" if choice.outcome == "time" else "gap")
+    termination: Termination = "proven" if proven else termination_of(choice.outcome)
     plan = Plan(
         title=instance.title,
         status=status,
@@ -310,8 +318,14 @@ def _built(search: _Search, choice: Choice) -> BuiltFleet | None:
     limits, able = search.limits, search.candidates.candidates
     found = [build(search.instance, choice, search.stages.chains, able, limits, search.sets, options=search.options)]
     open_gap = choice.cost_usd_per_hour > choice.bound_usd_per_hour * (1.0 + search.options.mip_gap)
+    until_s = time.perf_counter() + search.options.time_limit_s - search.solve_s
     for hopeful in search.stages.hopeful if open_gap else ():
-        options = replace(search.options, time_limit_s=max(search.options.time_limit_s / 4.0, _LEAST_TIME_S))
+        left_s = until_s - time.perf_counter()
+        if left_s <= 0.0:
+            break
+        options = replace(
+            search.options, time_limit_s=max(min(left_s, search.options.time_limit_s / 4.0), _LEAST_TIME_S)
+        )
         other = choose(search.sets, search.classes, limits, options=options, stages=hopeful)
         if not other.empty:
             found.append(
@@ -340,8 +354,8 @@ def _reasons(search: _Search, choice: Choice, built: BuiltFleet, result: Evaluat
     measured = [item for item in built.pools if isinstance(item, PlannedMeasured)]
     pools = (*built.pools, *built.row.pools)
     tight = _tight(search, choice, result)
-    in_time = choice.outcome != "time"
-    why = reasons(search.sets, search.classes, search.candidates, pools, result.pools, tight=tight, in_time=in_time)
+    outcome = choice.outcome
+    why = reasons(search.sets, search.classes, search.candidates, pools, result.pools, tight=tight, outcome=outcome)
     more = measured_alternatives(search.instance, search.candidates, measured, result.cost_usd_per_hour)
     return replace(why, alternatives=(*why.alternatives, *more))
 

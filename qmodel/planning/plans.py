@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 from qmodel.errors import InfeasibleError, SolverFailedError
 from qmodel.evaluation.results import LatencyRow, LeavingRow, QualityRow
 from qmodel.files import write_text
+from qmodel.planning.conflict_records import Conflict
 from qmodel.planning.period_plans import PeriodPlan
 from qmodel.types import ChangeRow, Fleet, LinkRow, PoolRow, PurchaseRow, RouteRow, SloRow
 
@@ -91,6 +92,8 @@ class Why:
         limit: the first limit that cannot be met; empty for a plan.
         best: the best reachable value of it, in words with its unit.
         change: one change that would help.
+        conflicts: sets of limits that no fleet keeps together, each with what would be enough; empty for a plan, and
+            where that there is none does not follow from limits alone.
         tight: limits of the fleet that bind, each with what is used of it.
         alternatives: nearest pools not chosen.
     """
@@ -99,6 +102,7 @@ class Why:
     limit: str = ""
     best: str = ""
     change: str = ""
+    conflicts: tuple[Conflict, ...] = ()
     tight: tuple[str, ...] = ()
     alternatives: tuple[Alternative, ...] = ()
 
@@ -290,6 +294,7 @@ def _plan_from(data: Mapping[str, object]) -> Plan:
     why = data["why"]
     fleet, scenario, inputs = data["fleet"], data["scenario"], data["inputs"]
     versions, run = data["versions"], data.get("run", {})
+    conflicts = why.get("conflicts", ()) if isinstance(why, Mapping) else ()
     assumptions, objective = data["assumptions"], data.get("objective")
     if not (isinstance(why, Mapping) and isinstance(scenario, Mapping) and isinstance(inputs, Mapping)):
         raise KeyError("why, scenario or inputs")
@@ -326,6 +331,7 @@ def _plan_from(data: Mapping[str, object]) -> Plan:
             limit=str(why["limit"]),
             best=str(why["best"]),
             change=str(why["change"]),
+            conflicts=tuple(Conflict.from_dict(item) for item in conflicts),
             tight=tuple(str(item) for item in why["tight"]),
             alternatives=tuple(Alternative(**_renamed(dict(item))) for item in why["alternatives"]),  # type: ignore[arg-type]
         ),

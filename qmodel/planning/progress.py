@@ -13,8 +13,8 @@ class Progress:
     """Where a search stands.
 
     Attributes:
-        stage: ``layouts``, ``frontier``, ``solve`` or ``verify``.
-        done, total: steps of the stage.
+        stage: ``layouts``, ``frontier``, ``solve``, ``verify`` or, where nothing is feasible, ``conflict``.
+        done, total: steps of the stage; a total of 0 is not known.
         incumbent_usd_per_hour: cost of the best fleet so far.
         bound_usd_per_hour: proven so far.
     """

@@ -14,6 +14,10 @@ __all__ = ["reasons"]
 _NEAREST = 3  # alternatives named per class
 _ROUNDING = 1e-6  # of a cost
 _CHEAPEST = "no cheaper fleet of these pools meets every target"
+_STOPPED = {
+    "time": "the cheapest fleet found in time",
+    "error": "the cheapest fleet found before the solver failed",
+}
 
 
 def reasons(
@@ -24,7 +28,7 @@ def reasons(
     rows: Sequence[PoolRow],
     *,
     tight: Sequence[str],
-    in_time: bool,
+    outcome: str,
 ) -> Why:
     """One sentence with what binds in each pool, and the nearest pools not chosen.
 
@@ -35,7 +39,7 @@ def reasons(
         pools: the plan's pools.
         rows: their evaluation.
         tight: limits of the fleet that have nothing left, in words.
-        in_time: whether the search ended before its time limit.
+        outcome: how the choice of pools ended, as in a ``Choice``.
     """
     alternatives: list[Alternative] = []
     for group, found in sets.items():
@@ -44,7 +48,7 @@ def reasons(
             alternatives += _alternatives(name, found, least, pools, several.get(name, ""))
         alternatives += _refusals(candidates.refused_of(classes[group][0].model), ", ".join(found.least))
     binding = "; ".join(f"{row.pool}: {row.binding}" for row in rows)
-    text = _CHEAPEST if in_time else "the cheapest fleet found in time"
+    text = _STOPPED.get(outcome, _CHEAPEST)
     held = f"; limits that bind: {', '.join(tight)}" if tight else ""
     return Why(text=f"{text}; what binds: {binding}{held}", tight=tuple(tight), alternatives=tuple(alternatives))
 

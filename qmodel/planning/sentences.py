@@ -95,5 +95,7 @@ def _without_fleet(plan: Plan) -> Iterator[str]:
         yield f"  best candidate: {plan.why.best}"
     if plan.why.change:
         yield f"  to proceed: {plan.why.change}"
+    for conflict in plan.why.conflicts:
+        yield from (f"  {line}" for line in conflict.lines)
     for text in plan.assumptions:
         yield f"  assumed: {text}"

@@ -152,7 +152,9 @@ def test_auto_tries_separate_pools_where_no_fleet_of_unified_ones_is_enough() ->
     enough = qm.plan(documents("auto", 4))
     assert {row.role for row in enough.pools} == {"unified"} and told not in enough.assumptions
     nothing = qm.plan(documents("auto", 1))  # the answer is that of unified pools
-    assert nothing.status == "infeasible" and nothing.why == qm.plan(documents(False, 1)).why
+    assert nothing.status == "infeasible"
+    assert replace(nothing.why, conflicts=()) == replace(qm.plan(documents(False, 1)).why, conflicts=())
+    assert all(conflict.unified_only for conflict in nothing.why.conflicts)
 
 
 def test_limits_that_separate_pools_do_not_keep_are_told_with_the_least_that_would_do() -> None:
@@ -169,7 +171,8 @@ def test_a_target_that_no_pool_meets_is_told_as_without_separate_pools() -> None
     data["classes"]["c0"]["slo"] = {"tpot_p95_s": 0.001}
     found = [qm.plan(with_rule(data, rule)) for rule in (True, False)]
     assert [plan.status for plan in found] == ["infeasible", "infeasible"]
-    assert found[0].why == found[1].why
+    assert replace(found[0].why, conflicts=()) == replace(found[1].why, conflicts=())
+    assert [conflict.unified_only for plan in found for conflict in plan.why.conflicts] == [True, False]
     assert "tpot_p95_s" in found[0].why.text
 
 
