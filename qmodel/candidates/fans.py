@@ -52,9 +52,9 @@ class Fan:
             >>> Fan.start(2).split(np.array([1.0, 0.5])).cells.tolist()
             [[2, 1], [3, 2], [0, 3]]
         """
-        ray = np.asarray(mix, dtype=float) / np.max(mix)
-        if np.any(np.max(np.abs(self.rays - ray), axis=1) < _SAME):
+        if self.near(mix) is not None:
             return self
+        ray = np.asarray(mix, dtype=float) / np.max(mix)
         added = self.rays.shape[0]
         weights = self._weights(ray)
         holding = np.all(weights >= -_ON_FACE, axis=1)
@@ -64,6 +64,11 @@ class Fan:
                 if part > _ON_FACE:
                     kept.append([*cell[:place], added, *cell[place + 1 :]])
         return Fan(rays=np.vstack([self.rays, ray]), cells=np.array(kept))
+
+    def near(self, mix: FloatArray) -> int | None:
+        """Position of a ray that is the same as the mix but for rounding; None where there is none."""
+        away = np.max(np.abs(self.rays - np.asarray(mix, dtype=float) / np.max(mix)), axis=1)
+        return int(np.argmin(away)) if away.min() < _SAME else None
 
     def holding(self, mix: FloatArray) -> IntArray:
         """Positions of the rays of a cell that holds the mix, shape (K,)."""

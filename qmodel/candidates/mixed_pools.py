@@ -19,6 +19,9 @@ _ALL_COUNTS = 12  # up to here every count is looked at; beyond, a spread of cou
 _STEPS = (0.25, 0.5, 0.75)  # between the two rays of a cell of two classes
 _MANY = 4  # classes; with more, cells and counts are too many: one count then stands for all, and only in the bound
 _CORNERS_OF_MANY = 60  # of one pool that more classes share
+_THIN = 0.02  # of the largest share of a mix: a class with no more is next to absent
+_LITTLE = 0.15  # of the largest share of a mix: what a pool does not carry without that class settles more
+_JUMP = 0.9  # of what lies between neighbours: a mix that carries less is where the frontier may jump
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -58,15 +61,32 @@ class SharedPool:
     offered: bool = True
 
     def blends(self) -> Iterator[Blend]:
-        """One for each cell; a cell with fewer than two rays that are carried is left out."""
+        """One for each cell; a cell with fewer than two rays that are carried is left out.
+
+        Where a class that is next to absent makes a pool carry less than without it, nothing lies in between: the
+        rays with and without that class are blended apart.
+        """
         if not self.offered:
             return
         points = self.low[:, None] * self.fan.rays
         names = tuple(item.name for item in self.classes)
         for cell in self.fan.cells.tolist():
-            carried = [place for place in cell if self.low[place] > 0.0]
-            if len(carried) > 1:
-                yield Blend(candidate=self.candidate, replicas=self.replicas, points=points[carried], names=names)
+            for part in self._without_jump([place for place in cell if self.low[place] > 0.0]):
+                if len(part) > 1:
+                    yield Blend(candidate=self.candidate, replicas=self.replicas, points=points[part], names=names)
+
+    def _without_jump(self, places: Sequence[int]) -> list[list[int]]:
+        """Rays of a cell, parted where a class that comes in thinly takes the others down."""
+        points = self.low[:, None] * self.fan.rays
+        for cls in range(len(self.classes)):
+            absent = [place for place in places if self.fan.rays[place, cls] == 0.0]
+            present = [place for place in places if self.fan.rays[place, cls] > 0.0]
+            if not absent or not present or self.fan.rays[present, cls].max() > _THIN:
+                continue
+            others = np.delete(points, cls, axis=1).sum(axis=1)
+            if others[present].max() < _JUMP * others[absent].max():
+                return [*self._without_jump(absent), *self._without_jump(present)]
+        return [list(places)]
 
     def outside(self) -> FloatArray:
         """Corners of what the pool may carry at most, shape (Q, K)."""
@@ -87,7 +107,8 @@ class SharedPool:
         pool = self
         for mix in mixes:
             ends = pool.high[pool.fan.holding(mix), None] * pool.fan.rays[pool.fan.holding(mix)]
-            pool = pool._looked_at(mix)
+            for face in _faces(mix):
+                pool = pool._looked_at(face)
             # a look at a prefill pool takes twenty times as long as one at another
             beside = len(self.classes) == 2 and not serves_prefill(self.candidate)
             for step in _STEPS if beside else ():
@@ -95,10 +116,26 @@ class SharedPool:
         return pool
 
     def _looked_at(self, mix: FloatArray) -> SharedPool:
-        """The same with one ray more; what its neighbours carry says where to look."""
+        """The same with one ray more, and where the frontier jumps with rays at its edge; itself where all is known."""
+        cell = self.fan.holding(mix)
+        known = self.fan.near(mix)
+        if known is not None:
+            here, pool = [known], self
+        else:
+            pool = self._with_ray(mix)
+            ends = self.low[cell, None] * self.fan.rays[cell]
+            parts = np.linalg.solve(ends.T, pool.fan.rays[-1]) if np.all(self.low[cell] > 0.0) else np.zeros(1)
+            here = cell.tolist() if pool.low[-1] * parts.sum() < _JUMP else []
+        for place in here:
+            missing = (self.fan.rays[place] == 0.0) & (np.asarray(mix) > 0.0)
+            edge = np.where(missing, _THIN, self.fan.rays[place])
+            if missing.any() and pool.fan.near(edge) is None:
+                pool = pool._with_ray(edge)
+        return pool
+
+    def _with_ray(self, mix: FloatArray) -> SharedPool:
+        """The same with one ray that is new; what its neighbours carry says where to look."""
         fan = self.fan.split(mix)
-        if fan is self.fan:
-            return self
         ray = fan.rays[-1]
         cell = self.fan.holding(ray)
         ends = self.low[cell, None] * self.fan.rays[cell]
@@ -116,6 +153,15 @@ class SharedPool:
         else:
             low, high = (float(x[0]) for x in _along(ray, [self.candidate], self.classes, np.array([self.replicas])))
         return replace(self, fan=fan, low=np.append(self.low, low), high=np.append(self.high, high))
+
+
+def _faces(mix: FloatArray) -> list[FloatArray]:
+    """A mix, and the same without the classes that have little of it, where two at least are left.
+
+    What a pool does not carry of some classes it does not carry with others, whatever their shares.
+    """
+    face = np.where(mix > _LITTLE * mix.max(), mix, 0.0)
+    return [mix, face] if 1 < np.count_nonzero(face) < np.count_nonzero(mix) else [mix]
 
 
 def shared_pools(

@@ -28,12 +28,15 @@ __all__ = ["choose_together"]
 _WITHOUT: Mapping[str, Outcome] = {"infeasible": "unsettled", "time": "time"}  # by what the master ended with
 _ROOM = 0.1  # of a pool: what carrying all of a class counts against one pool less
 _IN_ROWS = 0.5  # of a pool: what a class in pools in a row counts against one in unified pools
-_MOST_ROUNDS = 20  # of looking closer at the mixes that decide
+_MOST_ROUNDS = 40  # of looking closer at the mixes that decide
 _MASTER_EVERY = 8  # rounds; between them only the bound moves, which takes a hundredth of the time
-_PATIENCE = 2  # rounds in which the bound may stand still where some pools may have many classes
+_PATIENCE = 15  # rounds in which the bound may stand still
+_PATIENCE_OF_MANY = 2  # the same where some pools may have many classes
 _RISE = 1e-3  # of the bound: less is standing still
-_MOST_REPAIRS = 3  # of fleets with a pool that does not carry its mix
+_MOST_REPAIRS = 8  # of fleets with a pool that does not carry its mix
+_MOST_LATE_REPAIRS = 3  # of them where the time is over
 _TO_REPAIR_S = 0.5  # at least, even where the time is over: a fleet that does not hold is none
+_MOST_DOUBTFUL = 4  # of these that are kept to be built
 _OF_GAP = 0.4  # of the gap asked for: what the programs of a day may leave open
 _OF_TIME = 0.3  # of what is left: for the bound of a day
 _ONE_PERIOD = OnePeriod()
@@ -72,7 +75,7 @@ def choose_together(
     sets, classes = {**sets, **stages.sets}, {**classes, **stages.classes}
     known = Columns(classes=classes, stages=stages)
     step = _step(sets, known, limits, options, deadline, frame)
-    stalled, patience = 0, _PATIENCE if any(found.many for found in sets.values()) else _MOST_ROUNDS
+    stalled, patience = 0, _PATIENCE_OF_MANY if any(found.many for found in sets.values()) else _PATIENCE
     late = False
     for number in range(1, _MOST_ROUNDS):
         if step.failure or stalled >= patience or (step.closed(options.mip_gap) and step.fresh):
@@ -103,19 +106,39 @@ def choose_together(
         return _nothing(without, solved, bound)
     settle = _as_solved if isinstance(frame, ChangingFleet) else _fewest_pools
     values = settle(step, options, deadline)
-    for _ in range(_MOST_REPAIRS):
+    doubtful: list[Choice] = []
+    for number in range(_MOST_REPAIRS):
         broken = step.overloaded(values, classes)
-        if not broken or cancelled():
+        if not broken or cancelled() or (number >= _MOST_LATE_REPAIRS and time.monotonic() > deadline):
             break
+        if isinstance(frame, OnePeriod) and len(doubtful) < _MOST_DOUBTFUL:
+            doubtful.append(_choice(step, values, known, limits, options, deadline, frame, bound, late=late))
         until = max(deadline, time.monotonic() + _TO_REPAIR_S)
         again = _step(refined(step.known, broken), known, limits, options, until, frame, bounded=step.relaxed)
-        if again.solved.outcome == "infeasible":
-            return _nothing("unsettled", again.solved, bound)
+        if again.solved.outcome == "infeasible":  # the doubtful may still do with a replica more
+            return doubtful[0] if doubtful else _nothing("unsettled", again.solved, bound)
         if again.solved.values is None:  # stopped: pools that carry less than they should are grown later
             step, late = replace(step, failure=again.failure), late or not again.failure
             break
-        step, solved = again, again.solved
+        step = again
         values = settle(step, options, deadline)
+    found = _choice(step, values, known, limits, options, deadline, frame, bound, late=late)
+    return replace(found, doubtful=tuple(item for item in doubtful if item.cost_usd_per_hour < found.cost_usd_per_hour))
+
+
+def _choice(
+    step: Round,
+    values: FloatArray,
+    known: Columns,
+    limits: Limits,
+    options: SolverOptions,
+    deadline: float,
+    frame: Frame,
+    bound: float,
+    *,
+    late: bool,
+) -> Choice:
+    """A solution of the master as a choice."""
     several = not isinstance(frame, OnePeriod)
     points = step.master.points(values)
     chosen = [] if several else step.pools(points[0])
@@ -125,14 +148,14 @@ def choose_together(
         pools=tuple(pools_by_period(step.columns, step.blends, points)) if several else (),
         measured=tuple(tuple(step.open_choices(point)) for point in points) if several else (),
         served=tuple(bool(values[place] > 0.5) for place in step.master.served),
-        outcome="error" if step.failure else "time" if late or solved.outcome == "time" else "solved",
+        outcome="error" if step.failure else "time" if late or step.solved.outcome == "time" else "solved",
         cost_usd_per_hour=float(step.master.program.cost @ values),
         bound_usd_per_hour=bound,
-        columns_bound_usd_per_hour=solved.bound,
+        columns_bound_usd_per_hour=step.solved.bound,
         prices=_prices(
             step.master, known.whole, limits, options.name, max(deadline - time.monotonic(), _LEAST_FOR_PRICES_S)
         ),
-        words=step.failure or solved.words,
+        words=step.failure or step.solved.words,
         model_shares=model_shares(step.master.program, values),
     )
 

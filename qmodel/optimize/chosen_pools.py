@@ -50,6 +50,8 @@ class Choice:
         columns_bound_usd_per_hour: on fleets made of these columns.
         words: the solver's own, kept for diagnosis.
         model_shares: share of a class that a model serves, by class and model; those of classes with several models.
+        doubtful: cheaper choices some of whose pools carry a little less than they were taken for: with a replica more,
+            or with one less elsewhere, they may still be the cheapest.
     """
 
     chosen: tuple[tuple[Column, int], ...]
@@ -64,6 +66,7 @@ class Choice:
     prices: tuple[ShadowPrice, ...]
     words: str
     model_shares: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    doubtful: tuple[Choice, ...] = ()
 
     @property
     def holdings(self) -> list[Holding]:

@@ -213,8 +213,12 @@ def _outlines(found: ColumnSet, position: int) -> list[tuple[int, int, FloatArra
 def _between_corners(
     builder: ProgramBuilder, label: str, corners: FloatArray, count: int, carried: Mapping[int, int], most: float
 ) -> tuple[int, ...]:
-    """Flows no more than a mixture of corners: x_k <= sum_c y_c corner_ck, sum_c y_c <= count; the variables y."""
-    parts = [builder.variable(f"corner {label}", cost=0.0, upper=most, integer=False) for _ in corners]
+    """Flows no more than corners: x_k <= sum_c y_c corner_ck, sum_c y_c <= count; the variables y.
+
+    They are integers: a pool has one mix, and that lies below one corner at least.
+    """
+    parts = [builder.variable(f"corner {label}", cost=0.0, upper=most, integer=True) for _ in corners]
+    builder.corners += parts
     builder.row(f"corners {label}", {**dict.fromkeys(parts, 1.0), count: -1.0}, "<=", 0.0)
     for k, flow in carried.items():
         row = {flow: 1.0, **{part: -float(corner[k]) for part, corner in zip(parts, corners, strict=True)}}

@@ -80,4 +80,5 @@ def _part(program: Program, part: IntArray) -> Program:
         senses=tuple(program.senses[row] for row in rows.tolist()),
         rhs=program.rhs[rows],
         offers={},
+        corners=(),
     )

@@ -78,6 +78,7 @@ class OneFleet:
 
     def joined(self, program: Program) -> JoinedProgram:
         """Counts once, flows for each period; rows that hold a flow or a cover for each period."""
+        program = program.with_part_corners()
         recourse = ~program.integer & (program.cost == 0.0)
         kept = np.flatnonzero(~recourse)
         periods, size = self.factors.shape[0], int(recourse.sum())
@@ -138,6 +139,7 @@ class ChangingFleet:
         ``b_o <= R_o`` for offers that are paid in every hour, ``sum_o b_o <= sum R + sum D`` in each layer for each of
         its periods. Cost: ``sum price R + sum weight price D``; all else at the weight of its period.
         """
+        program = program.with_part_corners()
         periods, width = self.factors.shape[0], len(program.names)
         places = np.arange(periods * width).reshape(periods, width)
         none = np.zeros(len(program.row_names), dtype=bool)

@@ -31,6 +31,7 @@ class Program:
         rhs: right-hand sides, shape (R,).
         offers: variables of GPUs bought, by GPU type and term.
         model_shares: variables of the shares of a class that each of several models serves, by class and model.
+        corners: integer variables that say below which corner the mixes of pools lie; as fractions they say less.
     """
 
     names: tuple[str, ...]
@@ -43,6 +44,7 @@ class Program:
     rhs: FloatArray
     offers: Mapping[tuple[str, str], int] = field(default_factory=dict)
     model_shares: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    corners: tuple[int, ...] = ()
 
     def with_row(self, name: str, coefficients: FloatArray, sense: Sense, rhs: float) -> Program:
         """The same with one row more; coefficients of all variables, shape (V,)."""
@@ -73,6 +75,12 @@ class Program:
             rhs=self.rhs[kept],
         )
 
+    def with_part_corners(self) -> Program:
+        """The same with fractions for :attr:`corners`: a looser program that is solved faster."""
+        integer = self.integer.copy()
+        integer[list(self.corners)] = False
+        return replace(self, integer=integer, corners=())
+
     def violations(self, values: FloatArray, tolerance: float = 1e-6) -> tuple[str, ...]:
         """Names of rows and variables that ``values`` breaks; empty for a feasible point."""
         left = self.matrix @ values
@@ -92,9 +100,11 @@ class ProgramBuilder:
 
     Attributes:
         model_shares: as in a program.
+        corners: as in a program.
     """
 
     model_shares: dict[tuple[str, str], int] = field(default_factory=dict)
+    corners: list[int] = field(default_factory=list)
     _names: list[str] = field(default_factory=list)
     _cost: list[float] = field(default_factory=list)
     _upper: list[float] = field(default_factory=list)
@@ -145,6 +155,7 @@ class ProgramBuilder:
             rhs=np.array([row[3] for row in self._rows]),
             offers=dict(self._offers),
             model_shares=dict(self.model_shares),
+            corners=tuple(self.corners),
         )
 
 

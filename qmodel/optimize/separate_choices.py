@@ -108,4 +108,9 @@ def _joined(choices: Sequence[Choice]) -> Choice:
         prices=tuple(price for item in choices for price in item.prices),
         words=worst.words,
         model_shares={key: share for item in choices for key, share in item.model_shares.items()},
+        doubtful=tuple(
+            _joined([*choices[:place], replace(other, doubtful=()), *choices[place + 1 :]])
+            for place, item in enumerate(choices)
+            for other in item.doubtful
+        )[:_MOST_DOUBTFUL],
     )

@@ -37,7 +37,7 @@ from qmodel.planning.served_models import (
 )
 from qmodel.planning.verification import verify
 from qmodel.problem import Instance
-from qmodel.types import Limits, RequestClass, SloRow, replicas_by_kind
+from qmodel.types import Holding, Limits, RequestClass, SloRow, replicas_by_kind
 
 __all__ = ["plan_instance"]
 
@@ -219,7 +219,8 @@ def _chosen(search: _Search) -> tuple[_Search, Choice]:
     limits, options = search.limits, search.options
     competing = bool(limits.caps) and len(search.instance.classes) > 1 and not limits.pays_nodes
     free = limits.without_caps() if competing else limits
-    choice = choose(search.sets, search.classes, free, options=options, stages=search.stages)
+    first = replace(options, time_limit_s=options.time_limit_s / 2.0) if competing else options
+    choice = choose(search.sets, search.classes, free, options=first, stages=search.stages)
     pressing = tuple(cap.key for cap in limits.exceeded(choice.holdings)) if competing else ()
     if pressing and not cancelled():
         sets = {
@@ -239,12 +240,15 @@ def _chosen(search: _Search) -> tuple[_Search, Choice]:
                 search.instance, able, search.classes, every_count=True, keep_all=limits.change is not None
             )
         search = replace(search, sets=sets, stages=stages, pressing=pressing)
+        unlimited_usd = choice.bound_usd_per_hour  # limits make nothing cheaper
         choice = choose(sets, search.classes, limits, options=_within(options, started), stages=stages)
+        choice = replace(choice, bound_usd_per_hour=max(choice.bound_usd_per_hour, unlimited_usd))
     budget = limits.budget_usd_per_hour
     if budget is not None and choice.bound_usd_per_hour <= budget < choice.cost_usd_per_hour:
         exact = replace(_within(options, started), mip_gap=0.0)  # a fleet within the gap may be within the budget
         closer = choose(search.sets, search.classes, limits, options=exact, stages=search.stages)
-        choice = choice if closer.empty else closer
+        bound = max(choice.bound_usd_per_hour, closer.bound_usd_per_hour)
+        choice = replace(choice if closer.empty else closer, bound_usd_per_hour=bound)
     return replace(search, solve_s=time.perf_counter() - started), choice
 
 
@@ -316,7 +320,11 @@ def _built(search: _Search, choice: Choice) -> BuiltFleet | None:
     each stage the whole of them are asked too: what their fleets take to meet them from end to end may be less.
     """
     limits, able = search.limits, search.candidates.candidates
-    found = [build(search.instance, choice, search.stages.chains, able, limits, search.sets, options=search.options)]
+    chains = search.stages.chains
+    found = [
+        build(search.instance, item, chains, able, limits, search.sets, options=search.options)
+        for item in (choice, *choice.doubtful)
+    ]
     open_gap = choice.cost_usd_per_hour > choice.bound_usd_per_hour * (1.0 + search.options.mip_gap)
     until_s = time.perf_counter() + search.options.time_limit_s - search.solve_s
     for hopeful in search.stages.hopeful if open_gap else ():
@@ -331,8 +339,13 @@ def _built(search: _Search, choice: Choice) -> BuiltFleet | None:
             found.append(
                 build(search.instance, other, hopeful.chains, able, limits, search.sets, options=search.options)
             )
-    fleets = [item for item in found if item is not None]
+    fleets = [item for item in found[:1] if item is not None]
+    fleets += [item for item in found[1:] if item is not None and limits.broken(_holdings(item)) is None]
     return min(fleets, key=lambda item: item.cost_usd_per_hour(limits), default=None)
+
+
+def _holdings(built: BuiltFleet) -> list[Holding]:
+    return [item.holding for item in (*built.pools, *built.row.pools)]
 
 
 def _holds(row: SloRow, instance: Instance) -> bool:
