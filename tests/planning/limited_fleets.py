@@ -6,7 +6,6 @@ import itertools
 import json
 from collections.abc import Sequence
 from functools import cache
-from math import ceil
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ import qmodel as qm
 from qmodel.candidates import Candidate, enumerate_candidates, feasible_at
 from qmodel.problem import bind
 from qmodel.types import FloatArray, RequestClass
+from tests.planning.stated_costs import StatedPool, fleet_cost
 
 __all__ = ["MOST", "carried", "least_cost", "two_models"]
 
@@ -70,10 +70,10 @@ def least_cost(data: dict[str, Any]) -> float:
     """
     each = _ways(json.dumps([data["classes"], data["profiles"], data["engine"]]))
     fleets = ([pool for part in chosen for pool in part] for chosen in itertools.product(*each))
-    return min((_cost(pools, data) for pools in fleets), default=np.inf)
+    return min((fleet_cost(pools, data) for pools in fleets), default=np.inf)
 
 
-Pools = tuple[tuple[str, int, int], ...]  # GPU type, GPUs of a replica, serving replicas
+Pools = tuple[StatedPool, ...]
 
 
 @cache
@@ -90,63 +90,12 @@ def _ways(demand: str) -> tuple[tuple[Pools, ...], ...]:
         share = carried(candidates, item)
         each.append(
             tuple(
-                tuple((c.gpu, c.layout.gpus, n) for c, n in zip(candidates, sizes, strict=True) if n)
+                tuple(StatedPool(c.gpu, c.layout.gpus, n) for c, n in zip(candidates, sizes, strict=True) if n)
                 for sizes in itertools.product(range(MOST + 1), repeat=len(candidates))
                 if sum(share[j, n] for j, n in enumerate(sizes)) >= 1.0
             )
         )
     return tuple(each)
-
-
-def _cost(pools: Pools | list[tuple[str, int, int]], data: dict[str, Any]) -> float:
-    """USD/h with spare replicas and whole nodes; infinite where a limit is broken."""
-    fleet, policy = data["fleet"], data["policy"]
-    if len(pools) > policy.get("max_pools", 10**6):
-        return np.inf
-    total, kw = 0.0, 0.0
-    sold: dict[tuple[str, str], tuple[int, float]] = {}
-    for name, stated in fleet["gpus"].items():
-        per_node, whole = stated["gpus_per_node"], stated.get("billing") == "per_node"
-        counted = whole or "max_nodes" in stated
-        used = held = 0
-        for gpu, gpus, serving in pools:
-            if gpu == name:
-                lost = policy.get("spare_replicas", 0)
-                if policy.get("survive_nodes"):
-                    lost = max(lost, per_node // gpus, 1)
-                used += gpus * (serving + lost)
-                held += (4 if counted and gpus == 3 else gpus) * (serving + lost)  # nodes have 4 GPUs
-        nodes = ceil(held / per_node)
-        taken = nodes * per_node if whole else held
-        if taken > stated.get("max_count", 10**9) or nodes > stated.get("max_nodes", 10**9):
-            return np.inf
-        paid = _paid(taken if whole else used, stated, per_node if whole else 1)
-        total += paid
-        for word in ("provider", "region"):
-            if word in stated:
-                gpus, usd = sold.get((word, stated[word]), (0, 0.0))
-                sold[word, stated[word]] = gpus + taken, usd + paid
-        kw += taken * stated["power_w"] / 1000.0
-    for (word, seller), (gpus, usd) in sold.items():
-        quota = fleet.get(f"{word}s", {}).get(seller, {})
-        if gpus > quota.get("max_gpus", gpus) or usd > quota.get("max_usd_per_hour", usd) + 1e-9:
-            return np.inf
-    within = kw <= fleet.get("power_kw", np.inf) and total <= fleet.get("budget_usd_per_hour", np.inf)
-    return total if within else np.inf
-
-
-def _paid(gpus: int, stated: dict[str, Any], lot: int) -> float:
-    """USD/h of GPUs at the cheapest prices that are left; infinite where no tier has enough."""
-    if "tiers" not in stated:
-        return float(gpus * stated["price"]["usd_per_gpu_hour"])
-    most = [tier.get("max_count", gpus) // lot * lot if "max_count" in tier else gpus for tier in stated["tiers"]]
-    ways = itertools.product(*(range(0, limit + 1, lot) for limit in most))
-    costs = (
-        sum(n * tier["usd_per_gpu_hour"] for n, tier in zip(way, stated["tiers"], strict=True))
-        for way in ways
-        if sum(way) == gpus
-    )
-    return min(costs, default=np.inf)
 
 
 def carried(candidates: Sequence[Candidate], item: RequestClass) -> FloatArray:
