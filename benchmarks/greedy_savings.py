@@ -20,14 +20,29 @@ ROOT = Path(__file__).resolve().parents[1] / "scenarios"
 _LIMIT = qm.SolverOptions(time_limit_s=15.0)
 _MOST_APART = 4  # classes; of more, separate pools are not looked at: each look takes tens of milliseconds
 _TOGETHER = {"layouts.disaggregate": False}
-_HEAD = ("scenario", "greedy, USD/h", "splitting", "mixing types", "sharing", "separate pools", "all, USD/h", "saving", "gap")
+_HEAD = (
+    "scenario",
+    "greedy, USD/h",
+    "splitting",
+    "mixing types",
+    "sharing",
+    "separate pools",
+    "all, USD/h",
+    "saving",
+    "gap",
+)
 
 
 def main() -> None:
     """Print a table of the scenarios asked for."""
     files = [Path(name) for name in sys.argv[1:]]
-    for line in saving_lines(files or sorted((*ROOT.glob("*.yaml"), *(ROOT / "peers").glob("*.yaml")))):
+    for line in saving_lines(files or shipped_scenarios()):
         print(line, flush=True)
+
+
+def shipped_scenarios() -> list[Path]:
+    """All scenario files of the checkout."""
+    return sorted((*ROOT.glob("*.yaml"), *(ROOT / "peers").glob("*.yaml")))
 
 
 def saving_lines(files: Sequence[Path]) -> Iterator[str]:

@@ -1,7 +1,7 @@
 """The optimizer against brute force, against greedy planning, and against size.
 
-Run from the checkout: ``python -m benchmarks.optimizer``; ``--parts brute,peers,size,catalog,greedy`` chooses,
-``--instances`` says how many random ones brute force gets.
+Run from the checkout: ``python -m benchmarks.optimizer``; ``--parts brute,shared,peers,size,catalog,greedy`` chooses,
+``--instances`` says how many random scenarios brute force gets.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 
 import qmodel as qm
+from benchmarks.brute_instances import mixed_lines
+from benchmarks.greedy_savings import saving_lines, shipped_scenarios
 from qmodel.problem import bind
 from tests.planning.shared_models import least_cost, two_classes
 
@@ -27,21 +29,23 @@ _ROUNDING = 1e-6
 def main() -> None:
     """Print the parts that were asked for."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--parts", default="brute,peers,size,catalog,greedy")
-    parser.add_argument("--instances", type=int, default=20)
+    parser.add_argument("--parts", default="brute,shared,peers,size,catalog,greedy")
+    parser.add_argument("--instances", type=int, default=200)
     arguments = parser.parse_args()
     parts = {
-        "brute": lambda: brute_lines(arguments.instances),
+        "brute": lambda: mixed_lines(range(arguments.instances)),
+        "shared": shared_lines,
         "peers": peer_lines,
         "size": size_lines,
         "catalog": catalog_lines,
-        "greedy": greedy_lines,
+        "greedy": lambda: saving_lines(shipped_scenarios()),
     }
     for name in arguments.parts.split(","):
-        print("\n".join(parts[name]()))
+        for line in parts[name]():
+            print(line, flush=True)
 
 
-def brute_lines(instances: int) -> Iterator[str]:
+def shared_lines(instances: int = 24) -> Iterator[str]:
     """Two classes of one model: cost and bound against brute force over counts and mixes."""
     equal = proven = above = 0
     gaps = []
@@ -139,50 +143,6 @@ def _once(name: str, data: dict[str, Any]) -> str:
         f"{name}: {plan.status}, {cost}, {gaps}; {plan.run['candidates']:.0f} candidates, {spent_s:.1f} s"
         f" ({busy_s:.1f} s of processor time, {plan.run['solve_s']:.1f} s in the programs)"
     )
-
-
-def greedy_lines() -> Iterator[str]:
-    """What each freedom alone saves against each class on one pool of its own, and what all of them save together."""
-    yield "scenario: greedy USD/h; saved by splitting a class over pools of one GPU type, by mixing types, by sharing"
-    yield "one pool per model, by separate prefill pools; by all together"
-    for path in sorted((*ROOT.glob("*.yaml"), *(ROOT / "peers").glob("*.yaml"))):
-        scenario = qm.load_scenario(path)
-        whole = qm.plan(scenario).cost_usd_per_hour
-        if whole is None:
-            yield f"{path.stem}: no fleet"
-            continue
-        alone = [_alone(scenario, name) for name in scenario.classes]
-        greedy = sum(_cost(item, {"policy.max_pools": 1}) for item in alone)
-        mixed = sum(_cost(item, {}) for item in alone)
-        split = sum(min(_cost(item, _without_others(scenario, gpu)) for gpu in scenario.fleet.gpus) for item in alone)
-        models = len({item.model for item in scenario.classes.values()})
-        shared = _cost(scenario, {"policy.max_pools": models})
-        apart = sum(_cost(item, {"layouts.disaggregate": True}) for item in alone)
-        saved = [
-            "-" if np.isinf(cost) or np.isinf(greedy) else f"{max(1.0 - cost / greedy, 0.0):.1%}"
-            for cost in (split, mixed, shared, min(apart, mixed), whole)
-        ]
-        yield f"{path.stem}: {greedy:.2f}; {', '.join(saved[:-1])}; {saved[-1]}"
-
-
-def _alone(scenario: qm.Scenario, name: str) -> qm.Scenario:
-    """The same with one class only."""
-    others = {f"classes.{other}": None for other in scenario.classes if other != name}
-    return scenario.with_(overrides=others)
-
-
-def _without_others(scenario: qm.Scenario, gpu: str) -> dict[str, Any]:
-    """Overrides that leave one GPU type."""
-    return {f"fleet.gpus.{other}": None for other in scenario.fleet.gpus if other != gpu}
-
-
-def _cost(scenario: qm.Scenario, overrides: dict[str, Any]) -> float:
-    """Least cost under overrides, infinite where there is no fleet or the scenario cannot have them."""
-    try:
-        cost = qm.plan(scenario.with_(overrides=overrides)).cost_usd_per_hour
-    except qm.ScenarioError:
-        return np.inf
-    return np.inf if cost is None else cost
 
 
 def timed(scenario: qm.Scenario) -> tuple[qm.Plan, float, float]:

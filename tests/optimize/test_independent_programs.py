@@ -12,7 +12,18 @@ from qmodel.candidates import Blend, Candidate, Column, MeasuredCandidate, OpenP
 from qmodel.optimize.formulation import master_program
 from qmodel.optimize.solvers import solve_integer
 from qmodel.problem import Price
-from qmodel.types import Change, GpuLimits, Layout, Limits, MeasuredCapacity, Offer, PoolKey, Quota, RequestClass, Running
+from qmodel.types import (
+    Change,
+    GpuLimits,
+    Layout,
+    Limits,
+    MeasuredCapacity,
+    Offer,
+    PoolKey,
+    Quota,
+    RequestClass,
+    Running,
+)
 from tests.optimize.pieces import candidate, column, request_class
 from tests.optimize.stated_programs import least_cost
 

@@ -55,9 +55,7 @@ class _Way:
     flexible: float
 
 
-def cheapest_fleet(
-    data: Mapping[str, Any], running: Mapping[tuple[str, str, int], int] | None = None
-) -> CheapestFleet:
+def cheapest_fleet(data: Mapping[str, Any], running: Mapping[tuple[str, str, int], int] | None = None) -> CheapestFleet:
     """The cheapest of all fleets of up to three pools for each group of classes that may share them.
 
     Args:
@@ -122,9 +120,7 @@ def _model_shares(
     return found
 
 
-def _ways(
-    data: Mapping[str, Any], instance: Instance, model: str, names: tuple[str, ...]
-) -> Iterator[_Way]:
+def _ways(data: Mapping[str, Any], instance: Instance, model: str, names: tuple[str, ...]) -> Iterator[_Way]:
     """Sets of pools that carry a group, with an API where it has one."""
     classes = [instance.classes[name] for name in names]
     size, steps = len(classes), STEPS[len(classes)]
@@ -180,7 +176,7 @@ def _pools(
 def _api(
     data: Mapping[str, Any], instance: Instance, model: str, classes: Sequence[RequestClass]
 ) -> tuple[FloatArray, float]:
-    """USD/h of the whole demand of each class by the token, infinite where it is not sold, and the limit on the rate."""
+    """USD/h of the whole demand of each class by the token, infinite where it is not sold, and the most requests/s."""
     stated = data["fleet"].get("apis", {}).get("tokens", {"models": {}})["models"].get(model)
     if stated is None:
         return np.full(len(classes), np.inf), 0.0
@@ -224,7 +220,7 @@ def _covered(
         part = float(min(total, 1.0))
         return (), part, part
     if flexible:
-        others = tuple([slice(None), *[steps] * (total.ndim - 1)])
+        others = (slice(None), *[steps] * (total.ndim - 1))
         able = np.flatnonzero(total[others] >= _WHOLE)
         if able.size == 0:
             return None
@@ -332,7 +328,9 @@ def _fleet(data: Mapping[str, Any], groups: Sequence[tuple[str, tuple[str, ...]]
             )
             used = False
             for cls, share in zip(names, shares.tolist(), strict=True):
-                part = share * (model_shares[cls, model] / max(way.flexible, 1e-9) if (cls, model) in model_shares else 1.0)
+                part = share * (
+                    model_shares[cls, model] / max(way.flexible, 1e-9) if (cls, model) in model_shares else 1.0
+                )
                 if part > 1e-9:
                     routing.setdefault(cls, []).append(Path(pools=(name,), share=part))
                     used = True
@@ -340,7 +338,9 @@ def _fleet(data: Mapping[str, Any], groups: Sequence[tuple[str, tuple[str, ...]]
                 del pools[name]
         for cls, share in zip(names, way.tokens.tolist(), strict=True):
             if share > 1e-9:
-                pools["tokens"] = Pool(name="tokens", model=model, gpu="tokens", layout=Layout(), replicas=0, role="api")
+                pools["tokens"] = Pool(
+                    name="tokens", model=model, gpu="tokens", layout=Layout(), replicas=0, role="api"
+                )
                 routing.setdefault(cls, []).append(Path(pools=("tokens",), share=share))
     for cls, paths in routing.items():
         total = sum(path.share for path in paths)

@@ -6,7 +6,9 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["mixed_scenario", "running_fleet"]
+from qmodel.types import Fleet, Layout, Pool
+
+__all__ = ["existing_fleet", "mixed_scenario", "running_fleet"]
 
 Data = dict[str, Any]
 
@@ -63,6 +65,15 @@ def running_fleet(seed: int, data: Data) -> dict[tuple[str, str, int], int]:
         if "max_rate_rps" not in item and rng.random() < 0.7:
             found[item["model"], item["gpu"], item["layout"]["tp"]] = int(rng.integers(1, 4))
     return found
+
+
+def existing_fleet(seed: int, data: Data) -> Fleet | None:
+    """The fleet that runs already, None where there is none."""
+    pools = {
+        f"{model}-{gpu}": Pool(name=f"{model}-{gpu}", model=model, gpu=gpu, layout=Layout(tp=tp), replicas=count)
+        for (model, gpu, tp), count in running_fleet(seed, data).items()
+    }
+    return Fleet(pools=pools, routing={}) if pools else None
 
 
 def _law(rng: np.random.Generator) -> dict[str, float]:

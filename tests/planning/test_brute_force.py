@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 
 import qmodel as qm
-from qmodel.types import Fleet, Layout, Pool
 from tests.planning.brute_force import cheapest_fleet
-from tests.planning.mixed_scenarios import mixed_scenario, running_fleet
+from tests.planning.mixed_scenarios import existing_fleet, mixed_scenario, running_fleet
 from tests.planning.stated_costs import StatedPool, fleet_cost, replicas_of_pool
 
 SAME = 1e-6  # of a cost
@@ -18,20 +15,10 @@ QUICK = (2, 5, 9, 15, 24, 29, 37)
 LONGER = (0, 1, 4, 6, 12, 14, 16, 17, 19, 21, 23, 25, 26, 31, 36, 120, 136, 168)
 
 
-def existing(seed: int, data: dict[str, Any]) -> Fleet | None:
-    """The fleet that runs already, where there is one."""
-    running = running_fleet(seed, data)
-    pools = {
-        f"{model}-{gpu}": Pool(name=f"{model}-{gpu}", model=model, gpu=gpu, layout=Layout(tp=tp), replicas=count)
-        for (model, gpu, tp), count in running.items()
-    }
-    return Fleet(pools=pools, routing={}) if pools else None
-
-
 @pytest.mark.parametrize("seed", [*QUICK, *(pytest.param(seed, marks=pytest.mark.slow) for seed in LONGER)])
 def test_a_plan_costs_no_more_than_any_small_fleet_and_its_bound_is_below_all(seed: int) -> None:
     data = mixed_scenario(seed)
-    plan = qm.plan(data, existing=existing(seed, data), solver=qm.SolverOptions(time_limit_s=600.0))
+    plan = qm.plan(data, existing=existing_fleet(seed, data), solver=qm.SolverOptions(time_limit_s=600.0))
     best = cheapest_fleet(data, running_fleet(seed, data)).cost_usd_per_hour
     if plan.cost_usd_per_hour is None:
         assert plan.status == "infeasible" and np.isinf(best)
