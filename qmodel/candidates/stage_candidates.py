@@ -88,7 +88,7 @@ def staged_candidates(
             model=item.model,
             gpu=item.gpu,
             layout=item.layout,
-            replicas=1 + item.spare,
+            replicas=item.pool_replicas(1),
             engine=item.settings,
             precision=item.precision,
         )

@@ -19,6 +19,7 @@ __all__ = ["choose"]
 
 _LEAST_TIME_S = 0.05
 _RESERVED = 0.5  # of the time: kept for the parts to come in equal shares, the rest is for whichever needs it
+_MOST_DOUBTFUL = 4  # choices that are handed on to be built
 _ONE_PERIOD = OnePeriod()
 _WORST: tuple[Outcome, ...] = ("infeasible", "error", "unsettled", "time", "solved")
 

@@ -16,7 +16,7 @@ from qmodel.planning.planned_rows import NO_ROW, PlannedRow, row_of, settled_row
 from qmodel.planning.pool_settings import roomiest
 from qmodel.planning.split_batches import whole_batches
 from qmodel.problem import Instance
-from qmodel.types import Fleet, Limits
+from qmodel.types import Fleet, Holding, Limits
 
 __all__ = ["BuiltFleet", "build"]
 
@@ -37,6 +37,11 @@ class BuiltFleet:
     def fleet(self) -> Fleet:
         """Pools with names, and routing."""
         return assemble(self.pools, self.row)
+
+    @property
+    def holdings(self) -> list[Holding]:
+        """Its pools as limits see them."""
+        return [item.holding for item in (*self.pools, *self.row.pools)]
 
     def cost_usd_per_hour(self, limits: Limits) -> float:
         """With what stands idle in nodes that are paid whole."""

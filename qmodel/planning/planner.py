@@ -37,7 +37,7 @@ from qmodel.planning.served_models import (
 )
 from qmodel.planning.verification import verify
 from qmodel.problem import Instance
-from qmodel.types import Holding, Limits, RequestClass, SloRow, replicas_by_kind
+from qmodel.types import Limits, RequestClass, SloRow, replicas_by_kind
 
 __all__ = ["plan_instance"]
 
@@ -340,12 +340,8 @@ def _built(search: _Search, choice: Choice) -> BuiltFleet | None:
                 build(search.instance, other, hopeful.chains, able, limits, search.sets, options=search.options)
             )
     fleets = [item for item in found[:1] if item is not None]
-    fleets += [item for item in found[1:] if item is not None and limits.broken(_holdings(item)) is None]
+    fleets += [item for item in found[1:] if item is not None and limits.broken(item.holdings) is None]
     return min(fleets, key=lambda item: item.cost_usd_per_hour(limits), default=None)
-
-
-def _holdings(built: BuiltFleet) -> list[Holding]:
-    return [item.holding for item in (*built.pools, *built.row.pools)]
 
 
 def _holds(row: SloRow, instance: Instance) -> bool:

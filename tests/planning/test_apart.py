@@ -12,6 +12,7 @@ import pytest
 
 import qmodel as qm
 from qmodel.candidates import columns_by_stage, enumerate_candidates
+from qmodel.candidates.stage_candidates import staged_candidates
 from qmodel.planning.verification import verify
 from qmodel.problem import bind
 from tests.planning.apart_fleets import apart, least_cost_apart, thinking
@@ -261,3 +262,15 @@ def test_a_simulation_grows_the_pool_of_the_stage_that_misses(tmp_path: Path) ->
     check = qm.check_plan(data, plan, arrivals="recorded", most_added=3)
     assert check.growth and check.growth[0].pool == plan.pools[0].pool
     assert "ttft p90 of c0" in check.growth[0].reason
+
+
+def test_separate_pools_are_tried_on_spot_gpus_too() -> None:
+    data = apart(1)
+    data["fleet"]["gpus"]["h200-sxm"] = {
+        "price": {"term": "spot", "usd_per_gpu_hour": 0.9},
+        "spot": {"preemptions_per_hour": 0.1, "restart_s": 300},
+    }
+    instance = bind(qm.load_scenario(data))
+    found, notes = staged_candidates(instance, enumerate_candidates(instance).candidates, "prefill")
+    assert {item.gpu for item in found} == {"h100-sxm", "h200-sxm"}
+    assert notes == []
