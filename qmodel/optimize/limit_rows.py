@@ -214,10 +214,12 @@ class Ledger:
             (gpu,) = cap.gpus
             return {offers[gpu][cap.term]: 1.0} if gpu in offers else self._paid_gpus(gpu, nodes)
         if cap.kind == "usd":
-            paid = [use.position for use in self._uses if use.candidate.gpu in cap.gpus]
-            paid += [nodes[gpu] for gpu in cap.gpus if gpu in nodes]
-            paid += [place for gpu in cap.gpus for place in offers.get(gpu, {}).values()]
-            return {place: cost for place in paid if (cost := self.builder.cost(place))}
+            uses = [use for use in self._uses if use.candidate.gpu in cap.gpus]
+            paid = {use.position: self._rent(use.candidate, use.replicas) for use in uses}
+            apart = [nodes[gpu] for gpu in cap.gpus if gpu in nodes]
+            apart += [place for gpu in cap.gpus for place in offers.get(gpu, {}).values()]
+            paid |= {place: self.builder.cost(place) for place in apart}
+            return {place: usd for place, usd in paid.items() if usd}
         row: dict[int, float] = {}
         for gpu in dict.fromkeys(use.candidate.gpu for use in self._uses):
             item = self.limits.of(gpu)
@@ -233,10 +235,14 @@ class Ledger:
     def _uses_of(self, gpu: str) -> list[_Use]:
         return [use for use in self._uses if use.candidate.gpu == gpu and use.replicas]
 
-    def _paid(self, candidate: PoolKind, replicas: int) -> float:
+    def _rent(self, candidate: PoolKind, replicas: int) -> float:
         """Of replicas, USD/h, without what nodes that hold them, or GPUs at several prices, cost apart."""
         apart = candidate.whole_nodes or self.limits.of(candidate.gpu).mixes_offers
-        change, usd = self.limits.change, 0.0 if apart else candidate.cost_usd_per_hour * replicas
+        return 0.0 if apart else candidate.cost_usd_per_hour * replicas
+
+    def _paid(self, candidate: PoolKind, replicas: int) -> float:
+        """The same with the cost of starting them where none of their kind runs: no seller is paid that."""
+        change, usd = self.limits.change, self._rent(candidate, replicas)
         if change is None or change.replicas(candidate.key):
             return usd
         return usd + change.start_usd_per_gpu_hour * candidate.layout.gpus * replicas

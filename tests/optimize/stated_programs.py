@@ -110,11 +110,16 @@ def least_cost(
             continue
         shares = {model: rows.add(f"{one.name} by {model}", most=1.0) for model in one.models}
         rows.at_least(dict.fromkeys(shares.values(), 1.0), 1.0)
+        rows.at_most(dict.fromkeys(shares.values(), 1.0), 1.0)
         for model, share in shares.items():
             served = {name: -part for name, part in carried.get((one.name, model), {}).items()}
             rows.at_most({share: 1.0, **served}, 0.0)
+        for tier in one.alternatives:
+            rows.at_least({shares[tier.model]: 1.0}, tier.least)
+            rows.at_most({shares[tier.model]: 1.0}, tier.most)
         if one.min_quality is not None:
-            rows.at_most({shares[model]: one.min_quality - quality for model, quality in one.alternatives}, 0.0)
+            quality = {shares[tier.model]: tier.quality or 0.0 for tier in one.alternatives}
+            rows.at_least(quality, one.min_quality)
     _limit(rows, pools, limits)
     return rows.solved()
 

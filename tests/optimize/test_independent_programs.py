@@ -18,6 +18,7 @@ from qmodel.types import (
     Layout,
     Limits,
     MeasuredCapacity,
+    ModelTier,
     Offer,
     PoolKey,
     Quota,
@@ -39,7 +40,9 @@ def random_pieces(seed: int) -> Pieces:
     kinds = [_kind(rng, limits, gpu, model, spare) for gpu in GPUS for model in ("m", "n")]
     classes = [request_class("a"), request_class("b"), request_class("c", model="n")]
     if rng.random() < 0.5:
-        both = (("m", 0.8), ("n", 0.6))
+        bounds = sorted(rng.uniform(0.0, 1.0, 2).tolist()) if rng.random() < 0.3 else [0.0, 1.0]
+        first = ModelTier(model="m", quality=0.8, least=bounds[0], most=bounds[1])
+        both = (first, ModelTier(model="n", quality=0.6))
         least = float(rng.uniform(0.6, 0.8)) if rng.random() < 0.7 else None
         classes[1] = replace(classes[1], alternatives=both, min_quality=least)
     columns, blends = [], []
@@ -129,4 +132,4 @@ def test_the_seeds_have_every_kind_of_row() -> None:
         program = master_program(*random_pieces(seed))
         kinds |= {name.split("_")[0] for name in program.row_names}
     assert kinds >= {"cover", "stock", "nodes", "offer", "gpus", "usd", "power", "pools", "packed", "bought", "parts"}
-    assert kinds >= {"carried", "open", "started", "stopped", "quality", "served"}
+    assert kinds >= {"carried", "open", "started", "stopped", "quality", "served", "least", "most"}
