@@ -35,6 +35,7 @@ _LOOK_S = 0.1  # between two looks at whether a search was cancelled
 _CANCEL: ContextVar[Callable[[], bool] | None] = ContextVar("cancel", default=None)
 
 Outcome = Literal["optimal", "infeasible", "time", "error"]
+_NOT_RUN = "Not Set"  # what HiGHS says of a model that it did not look at
 _INSTALL = {
     "highs": "pip install highspy",
     "cbc": "pip install 'pulp[cbc]' (or a system package that has the 'cbc' command)",
@@ -126,10 +127,8 @@ def solve_integer(program: Program, *, solver: str, mip_gap: float, time_limit_s
         time_limit_s: wall-clock limit.
     """
     problem, variables = _model(program, integer=True)
-    backend = _backend(solver, mip=True, gap=mip_gap, seconds=time_limit_s)
     try:
-        with _quiet_stdout():
-            answer = problem.solve(backend)
+        answer = _answer(problem, solver, mip=True, gap=mip_gap, seconds=time_limit_s)
         return _read(program, problem, variables, answer, mip_gap)
     except Exception as error:  # solvers raise anything; the cause is kept in words
         return Solved(values=None, objective=None, bound=-np.inf, outcome="error", words=_cause(error))
@@ -153,8 +152,7 @@ def solve_relaxed(program: Program, *, solver: str, time_limit_s: float = 60.0) 
     """
     problem, variables = _model(program, integer=False)
     try:
-        with _quiet_stdout():
-            answer = problem.solve(_backend(solver, mip=False, gap=0.0, seconds=time_limit_s))
+        answer = _answer(problem, solver, mip=False, gap=0.0, seconds=time_limit_s)
     except Exception:  # prices are an extra: a plan without them is still a plan
         return None
     if _words(problem, answer)[1]:
@@ -191,19 +189,35 @@ def _model(program: Program, *, integer: bool) -> tuple[Any, list[Any]]:
     return problem, variables
 
 
-def _backend(name: str, *, mip: bool, gap: float, seconds: float) -> Any:
+def _answer(problem: Any, name: str, *, mip: bool, gap: float, seconds: float) -> Any:
+    """What a solver answers to a problem.
+
+    HiGHS keeps its workers for the thread that calls it, and refuses to run with another number of them: where that
+    thread used it before in some other way, it is asked again without a number.
+    """
+    with _quiet_stdout():
+        answer = problem.solve(_backend(name, mip=mip, gap=gap, seconds=seconds))
+        if name == "highs" and _words(problem, answer)[0] == _NOT_RUN:
+            answer = problem.solve(_backend(name, mip=mip, gap=gap, seconds=seconds, alone=False))
+    return answer
+
+
+def _backend(name: str, *, mip: bool, gap: float, seconds: float, alone: bool = True) -> Any:
     import pulp
 
     if name == "highs":
         # on programs of this size the feasibility jump costs 12 ms a solve and finds nothing; restarts and fixing by
-        # reduced costs solve parts of them several times over; a second worker looks at more nodes, not for less time
+        # reduced costs, and neighbourhoods of the relaxation (RINS), solve parts of them several times over; a second
+        # worker looks at more nodes, not for less time, and spins for 8 ms when it has nothing to do
         quick: dict[str, bool | str] = {
             "mip_heuristic_run_feasibility_jump": False,
             "mip_heuristic_run_root_reduced_cost": False,
+            "mip_heuristic_run_rins": False,
             "mip_allow_restart": False,
             "parallel": "off",
         }
-        return _interruptible_highs()(mip=mip, msg=False, gapRel=gap, timeLimit=seconds, random_seed=1, **quick)
+        highs, workers = _interruptible_highs(), 1 if alone else None
+        return highs(mip=mip, msg=False, gapRel=gap, timeLimit=seconds, random_seed=1, threads=workers, **quick)
     if name == "scip":
         return pulp.SCIP_PY(mip=mip, msg=False, gapRel=gap, timeLimit=seconds)
     bundled = getattr(pulp, "PULP_CBC_CMD", None)

@@ -47,7 +47,7 @@ def dying(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, int]]:
     state = {"left": 0}
     real = solvers._backend
 
-    def backend(name: str, *, mip: bool, gap: float, seconds: float) -> Any:
+    def backend(name: str, *, mip: bool, gap: float, seconds: float, alone: bool = True) -> Any:
         if state["left"] <= 0:
             return pulp.COIN_CMD(path="/bin/false", mip=mip, msg=False, gapRel=gap, timeLimit=seconds)
         state["left"] -= 1

@@ -13,9 +13,9 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from qmodel.types import FloatArray, Metric
+from qmodel.types import METRICS, FloatArray, Metric
 
-__all__ = ["KNOTS", "BandKind", "ErrorBand", "error_band", "interpolated", "least_band", "queueing_band"]
+__all__ = ["KNOTS", "BandKind", "ErrorBand", "error_bands", "interpolated", "least_band", "queueing_band"]
 
 BandKind = Literal["slots", "kv", "slots ranked", "kv ranked", "bursty"]
 
@@ -23,6 +23,7 @@ KNOTS = (0.4, 0.7, 0.83, 0.93)  # utilisations; below the first nothing changes,
 _LEVELS = (0.5, 0.95, 0.99)  # the mean's band holds up to the median, that of p99 beyond
 _Rows = tuple[tuple[float, float, float, float], ...]  # mean, p95, p99 at the knots
 _Metric = Literal["ttft", "tpot", "completion"]
+_MEASURED: tuple[_Metric, ...] = ("ttft", "tpot", "completion")
 
 _TABLES: Mapping[BandKind, Mapping[_Metric, _Rows]] = {
     "slots": {
@@ -111,17 +112,22 @@ def queueing_band(
     return np.asarray(np.tensordot(weights, _at_levels(metric, used, memory, bursty, ranked), axes=1))
 
 
-def error_band(
-    metric: Metric, utilisation: float, by_memory: bool, *, bursty: bool = False, ranked: bool = False
-) -> ErrorBand:
-    """The band of one metric at one utilisation; arguments as for :func:`queueing_band`.
+def error_bands(
+    utilisation: float, by_memory: bool, *, bursty: bool = False, ranked: bool = False
+) -> dict[Metric, ErrorBand]:
+    """The bands of all metrics at one utilisation; arguments as for :func:`queueing_band`.
 
     Example:
-        >>> error_band("ttft", 0.7, False).p95
+        >>> error_bands(0.7, False)["ttft"].p95
         0.095
     """
-    mean, p95, p99 = _at_levels(metric, np.array(utilisation), np.array(by_memory), bursty, ranked).tolist()
-    return ErrorBand(mean=mean, p95=p95, p99=p99)
+    kinds = _kinds("kv" if by_memory else "slots", bursty, ranked)
+    widest = np.max([_between(_CURVES[kind], np.array(utilisation)) for kind in kinds], axis=0).tolist()
+    found = {
+        metric: ErrorBand(mean=rows[0], p95=rows[1], p99=rows[2])
+        for metric, rows in zip(_MEASURED, widest, strict=True)
+    }
+    return {metric: found[_measured(metric)] for metric in METRICS}
 
 
 def least_band(metric: Metric) -> float:
@@ -138,13 +144,19 @@ def _at_levels(
     metric: Metric, utilisation: FloatArray, by_memory: npt.NDArray[np.bool_], bursty: bool, ranked: bool
 ) -> FloatArray:
     """Bands of the mean, of p95 and of p99, shape (3, ...)."""
-    measured: _Metric = metric if metric == "ttft" or metric == "tpot" else "completion"
+    place = _MEASURED.index(_measured(metric))
     found = np.zeros((len(_LEVELS), *utilisation.shape))
     for limit, mine in (("slots", ~by_memory), ("kv", by_memory)):
         if mine.any():
-            widest = np.max([_of_table(kind, measured, utilisation) for kind in _kinds(limit, bursty, ranked)], axis=0)
+            kinds = _kinds(limit, bursty, ranked)
+            widest = np.max([_between(_CURVES[kind][place], utilisation) for kind in kinds], axis=0)
             found = np.where(mine, widest, found)
     return found
+
+
+def _measured(metric: Metric) -> _Metric:
+    """The metric whose table speaks for one: answers that start after thinking are timed as whole ones are."""
+    return metric if metric == "ttft" or metric == "tpot" else "completion"
 
 
 def _kinds(limit: str, bursty: bool, ranked: bool) -> list[BandKind]:
@@ -158,12 +170,18 @@ def _kinds(limit: str, bursty: bool, ranked: bool) -> list[BandKind]:
     return kinds
 
 
-def _of_table(kind: BandKind, metric: _Metric, utilisation: FloatArray) -> FloatArray:
-    """What one table says, shape (3, ...); 0 where it does not speak of the metric."""
-    rows = _TABLES[kind].get(metric)
-    if rows is None:
-        return np.zeros((len(_LEVELS), *utilisation.shape))
-    return np.stack([interpolated(np.array(row), utilisation) for row in rows])
+def _with_end(at_knots: FloatArray) -> FloatArray:
+    """Values at the knots and at a full pool, to which the last slope goes on; along the last axis."""
+    slope = (at_knots[..., -1:] - at_knots[..., -2:-1]) / (KNOTS[-1] - KNOTS[-2])
+    return np.concatenate([at_knots, at_knots[..., -1:] + slope * (1.0 - KNOTS[-1])], axis=-1)
+
+
+def _between(with_end: FloatArray, utilisation: FloatArray) -> FloatArray:
+    """Values between knots of curves whose values at the knots and the end are on the last axis, shape (..., *used)."""
+    place = np.minimum(np.maximum(np.searchsorted(_ENDS, utilisation, side="right") - 1, 0), len(KNOTS) - 1)
+    low, high = _ENDS[place], _ENDS[place + 1]
+    part = np.minimum(np.maximum((utilisation - low) / (high - low), 0.0), 1.0)
+    return np.asarray(with_end[..., place] + part * (with_end[..., place + 1] - with_end[..., place]))
 
 
 def interpolated(at_knots: FloatArray, utilisation: npt.ArrayLike) -> FloatArray:
@@ -177,6 +195,11 @@ def interpolated(at_knots: FloatArray, utilisation: npt.ArrayLike) -> FloatArray
         >>> interpolated(np.array([1.0, 1.0, 2.0, 3.0]), [0.2, 0.88, 1.0]).round(3).tolist()
         [1.0, 2.5, 3.7]
     """
-    slope = (at_knots[-1] - at_knots[-2]) / (KNOTS[-1] - KNOTS[-2])
-    end = at_knots[-1] + slope * (1.0 - KNOTS[-1])
-    return np.asarray(np.interp(np.asarray(utilisation, dtype=float), (*KNOTS, 1.0), (*at_knots, end)))
+    return _between(_with_end(at_knots), np.asarray(utilisation, dtype=float))
+
+
+_ENDS = np.array((*KNOTS, 1.0))
+_NONE = ((0.0,) * len(KNOTS),) * len(_LEVELS)
+_CURVES: Mapping[BandKind, FloatArray] = {  # metric, level, knot or end; 0 where a table does not speak of a metric
+    kind: _with_end(np.array([table.get(metric, _NONE) for metric in _MEASURED])) for kind, table in _TABLES.items()
+}

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from qmodel.queueing.replica.error_bands import error_band
+from qmodel.queueing.replica.error_bands import error_bands
 from qmodel.queueing.replica.percentiles import GridLaw, KernelLaw
 from qmodel.queueing.replica.predictions import ClassPrediction, Prediction
 from qmodel.queueing.tandem.decode_stage import DecodePool
@@ -55,28 +55,26 @@ def row_metrics(first: GridLaw, hops: Sequence[Hop], lengths: Lengths, prefill_u
     of the prefill pool for ``ttft`` and of the busiest pool for the others; simulated rows were off less on average.
     """
     busiest = max(prefill_utilisation, *(hop.pool.utilisation for hop in hops))
-    ttft = Prediction(
-        mean=float(first.mean_s[0]), law=first, error=error_band("ttft", prefill_utilisation, by_memory=False)
-    )
+    bands = error_bands(busiest, by_memory=False)
+    first_band = error_bands(prefill_utilisation, by_memory=False)["ttft"]
+    ttft = Prediction(mean=float(first.mean_s[0]), law=first, error=first_band)
     ways = _ways(hops, lengths)
     start = nodes_of_grid(first)
     completion = _joined([way.law(start, way.after) for way in ways])
     later = [way for way in ways if way.later]
-    steps = error_band("tpot", busiest, by_memory=False)
-    tpot = Prediction(mean=0.0, error=steps)
+    tpot = Prediction(mean=0.0, error=bands["tpot"])
     if later:
         law = _joined([way.law(no_delay(), way.after, per_step=True) for way in later])
-        tpot = Prediction(mean=float(law.mean_s[0]), law=law, error=steps)
-    whole = error_band("completion", busiest, by_memory=False)
+        tpot = Prediction(mean=float(law.mean_s[0]), law=law, error=bands["tpot"])
     answer = ttft
     if lengths.reasoning is not None:
         law = _joined([way.law(start, way.answer) for way in ways])
-        answer = Prediction(mean=float(law.mean_s[0]), law=law, error=whole)
+        answer = Prediction(mean=float(law.mean_s[0]), law=law, error=bands["completion"])
     return ClassPrediction(
         ttft=ttft,
         answer_start=answer,
         tpot=tpot,
-        completion=Prediction(mean=float(completion.mean_s[0]), law=completion, error=whole),
+        completion=Prediction(mean=float(completion.mean_s[0]), law=completion, error=bands["completion"]),
     )
 
 
