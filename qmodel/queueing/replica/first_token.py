@@ -54,14 +54,13 @@ class PrefillDelay:
         residual = np.einsum("cl,cl->c", self.mass.sum(axis=2), 0.5 * self.width_s)
         return np.asarray(start + residual + np.einsum("ci,ci->c", self.alone_mass, self.alone_s))
 
-    def moments(self) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Mean, variance and third central moment, each of shape (C,)."""
-        mean = self.mean()
+    def moments(self, mean: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Mean, variance and third central moment, each of shape (C,), where the mean is known."""
         parts = (
             ("clk,clk->c", self.mass, self.start_s + (self.width_s / 2.0 - mean[:, None])[..., None], self.width_s),
             ("ci,ci->c", self.alone_mass, self.alone_s - mean[:, None], self.blur_s),
         )
-        variance, third = np.zeros_like(mean), np.zeros_like(mean)
+        variance, third = np.zeros(mean.shape), np.zeros(mean.shape)
         for sums, mass, centred, width in parts:
             within = width**2 / 12.0
             within = within[..., None] if mass.ndim == 3 else within

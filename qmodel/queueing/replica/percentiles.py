@@ -40,15 +40,17 @@ class GridLaw:
 
     def quantile(self, p: float) -> FloatArray:
         """The time that a share ``p`` does not exceed, s, shape (C,)."""
-        rows = np.arange(self.cdf.shape[0])
-        above = np.minimum(np.maximum((self.cdf < p).sum(axis=1), 1), self.cdf.shape[1] - 1)
-        low, high = self.cdf[rows, above - 1], self.cdf[rows, above]
-        part = np.minimum(np.maximum((p - low) / np.maximum(high - low, 1e-300), 0.0), 1.0)
-        return np.asarray((1.0 - part) * self.times_s[rows, above - 1] + part * self.times_s[rows, above])
+        return self.quantiles([p])[:, 0]
 
     def quantiles(self, levels: Sequence[float]) -> FloatArray:
         """The quantiles of several levels, s, shape (C, P)."""
-        return np.column_stack([self.quantile(p) for p in levels])
+        asked = np.array(levels, dtype=float)
+        rows = np.arange(self.cdf.shape[0])[:, None]
+        below = np.count_nonzero(self.cdf[:, None, :] < asked[:, None], axis=2)
+        above = np.minimum(np.maximum(below, 1), self.cdf.shape[1] - 1)
+        low, high = self.cdf[rows, above - 1], self.cdf[rows, above]
+        part = np.minimum(np.maximum((asked - low) / np.maximum(high - low, 1e-300), 0.0), 1.0)
+        return np.asarray((1.0 - part) * self.times_s[rows, above - 1] + part * self.times_s[rows, above])
 
     def share_within(self, time_s: FloatArray) -> FloatArray:
         """P(X <= t) of the first law at the times ``time_s``, shape (T,)."""
@@ -116,8 +118,9 @@ class KernelLaw:
         for rows, kernels in ((full, self.weight.shape[1]), (~full, self.plain)):
             if rows.any():
                 fields = (self.weight, self.centre_s, self.spread_s, self.skew)
-                repeated = [np.repeat(item[rows, :kernels], len(levels), axis=0) for item in fields]
-                level = np.tile(np.asarray(levels, dtype=float), int(rows.sum()))
+                chosen = [item[:, :kernels] if rows.all() else item[rows, :kernels] for item in fields]
+                repeated = [np.repeat(item, len(levels), axis=0) for item in chosen]
+                level = np.tile(np.asarray(levels, dtype=float), chosen[0].shape[0])
                 values[rows] = _mixture_quantile(level, *repeated).reshape(-1, len(levels))
         if self.bounds_s is not None:
             values = np.minimum(np.maximum(values, self.bounds_s[0][:, None]), self.bounds_s[1][:, None])
@@ -138,11 +141,15 @@ def _mixture_quantile(
     shift = reach - skew / 6.0
     alone = centre_s + spread_s * (np.maximum((target[:, None] + shift) / reach, 0.0) ** 3 - 1.0) * (2.0 / skew)
     used = weight > 0.0
-    high = np.where(used, alone, 0.0).max(axis=1) * (1.0 + 1e-12)
-    low = np.maximum(np.where(used, alone, np.inf).min(axis=1), 1e-6 * high)
+    if used.all():
+        high, low = alone.max(axis=1) * (1.0 + 1e-12), alone.min(axis=1)
+    else:
+        high = np.where(used, alone, 0.0).max(axis=1) * (1.0 + 1e-12)
+        low = np.where(used, alone, np.inf).min(axis=1)
+    low = np.maximum(low, 1e-6 * high)
     gain = 0.5 * skew / spread_s
     kernels = (weight, weight / spread_s, gain, 1.0 - centre_s * gain, reach, shift)
-    time = np.minimum(np.maximum(np.sqrt((weight * alone**2).sum(axis=1)), low), high)
+    time = np.minimum(np.maximum(np.sqrt(np.einsum("cm,cm,cm->c", weight, alone, alone)), low), high)
     found, rows, before = time.copy(), np.arange(time.size), np.full(time.size, np.inf)
     for _ in range(_MOST_STEPS):
         reached, slope = _level(time, *kernels)

@@ -41,8 +41,8 @@ def solve_plain(
     each, even = rate_rps / counts, evenness_of(counts, router)
     spread = spread_ratio(work, replica.step.delta_s * work.lengths.prompt.mean * each * (1.0 - even))
     spread = 1.0 + (spread - 1.0) * (1.0 if limit is None else slots_reached(limit, replica.max_num_seqs))
-    seen = more_waiting(seen, spread, replica.max_num_seqs * (counts if router == "jsq" else np.ones_like(counts)))
-    seen = started_at_a_step(seen, seen.tau_mean_s / 2.0)
+    p_wait, wait_s = more_waiting(seen, spread, replica.max_num_seqs * (counts if router == "jsq" else 1.0))
+    seen = replace(seen, p_wait=p_wait, wait_mean_s=_to_next_step_s(wait_s, seen.tau_mean_s / 2.0))
     return SolvedPools(
         replica=replica,
         work=work,
@@ -59,10 +59,14 @@ def solve_plain(
 
 def evenness_of(counts: FloatArray, router: Router) -> FloatArray:
     """How far a router keeps requests from a replica in a long step, 0 to 1, shape (C,)."""
-    return evenness(counts) if router == "jsq" else np.zeros_like(counts)
+    return evenness(counts) if router == "jsq" else np.zeros(counts.shape)
 
 
 def started_at_a_step(seen: Occupancy, run_in_s: FloatArray) -> Occupancy:
     """The occupancy whose waits end ``run_in_s`` sooner: who waited starts with the step that follows, without a
     residual step."""
-    return replace(seen, wait_mean_s=np.maximum(seen.wait_mean_s - run_in_s, seen.wait_mean_s / 4.0))
+    return replace(seen, wait_mean_s=_to_next_step_s(seen.wait_mean_s, run_in_s))
+
+
+def _to_next_step_s(wait_s: FloatArray, run_in_s: FloatArray) -> FloatArray:
+    return np.maximum(wait_s - run_in_s, wait_s / 4.0)

@@ -208,6 +208,8 @@ def solve(
         state = _solve_special(replica, work, limit, components, rate_rps, counts, router)
     else:
         state = solve_plain(replica, work, limit, rate_rps, counts, router)
+    if len({item.priority for item in work.classes}) == 1:
+        return state
     run_in = np.zeros_like(state.rate_rps) if exclusive else state.seen.tau_mean_s / 2.0
     counts = np.repeat(counts, state.rate_rps.size // counts.size)
     behind = counts if router == "jsq" else np.ones_like(counts)

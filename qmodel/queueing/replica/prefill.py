@@ -117,13 +117,15 @@ def backlog(
         )
         size = left_over(budget / cell)
         got = _called(calls, rate_rps, windows, wave, span, cell, size, share_passed(beside, rate_rps[:, None] * steps))
-    nodes, left, taken = stationary(lumped(got.gone), lumped(got.behind), budget / cell, span / cell)
+    collected = lumped(got.gone)
+    behind = collected[:, -1:] if got.behind is None else lumped(got.behind)
+    nodes, left, taken = stationary(collected, behind, budget / cell, span / cell)
     some = left.sum(axis=1, keepdims=True)
     mean_tokens = span * (nodes @ FILLED + some[:, 0]) + cell * (left @ np.arange(left.shape[1]))
     left = left * got.late  # arrivals fall into steps that collect much
-    collected = left.sum(axis=1, keepdims=True)
-    weight = np.concatenate([nodes * got.windows, collected], axis=1)
-    last = np.where(some > 0.0, collected / np.maximum(some, 1e-300), got.late[:, :1])
+    late = left.sum(axis=1, keepdims=True)
+    weight = np.concatenate([nodes * got.windows, late], axis=1)
+    last = np.where(some > 0.0, late / np.maximum(some, 1e-300), got.late[:, :1])
     last_gone = got.gone[:, -1:] if beside is None else _arrivals(rate_rps, last, wave)
     spare = np.zeros((cell.size, CELLS))
     spare[:, : left.shape[1]] = left
@@ -157,22 +159,23 @@ class _Collected:
     Attributes:
         windows, late: times over which steps of each length, and steps that leave tokens over, collect arrivals at the
             mean rate, shapes (C, nodes + 1) and (C, S) or (C, 1).
-        gone, behind: transforms of the prompt tokens that these collect, the latter for all numbers left or at marks.
+        gone, behind: transforms of the prompt tokens that these collect, the latter for numbers left at marks; None
+            where a step that leaves tokens collects what any full one does.
         passed: mean part of a step that has passed when an arrival falls into it, shape (C, nodes + 1).
     """
 
     windows: FloatArray
     late: FloatArray
     gone: ComplexArray
-    behind: ComplexArray
+    behind: ComplexArray | None
     passed: FloatArray
 
 
 def _at_random(rate_rps: FloatArray, windows: FloatArray, wave: ComplexArray) -> _Collected:
     """Arrivals that do not care for the state of the replica."""
-    gone = _arrivals_along(rate_rps, windows, wave)
+    gone = _arrivals_evenly(rate_rps, windows, wave)
     half = np.full(windows.shape, 0.5)
-    return _Collected(windows=windows, late=windows[:, -1:], gone=gone, behind=gone[:, -1:], passed=half)
+    return _Collected(windows=windows, late=windows[:, -1:], gone=gone, behind=None, passed=half)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -208,7 +211,7 @@ def _called(
         windows=windows,
         late=full * calls.share(span[:, None] + cell[:, None] * np.arange(size)),
         gone=gone,
-        behind=gone[:, -1:] if size == 1 else _arrivals_along(rate_rps, at_marks, wave),
+        behind=None if size == 1 else _arrivals_along(rate_rps, at_marks, wave),
         passed=passed,
     )
 
@@ -319,13 +322,23 @@ def _steps(
     delta = replica.step.delta_s
     steps = tau[:, None] + (delta * span)[:, None] * FILLED
     typical = np.minimum(tau / np.maximum(1.0 - rate * prompt.mean * delta, 0.05), steps[:, -1])
-    even = np.broadcast_to(evenness, tau.shape)[:, None]
+    even = np.asarray(evenness)[..., None]
     return steps, (1.0 - even) * steps + even * typical[:, None]
 
 
 def _arrivals(rate: FloatArray, seconds: FloatArray, wave: ComplexArray) -> ComplexArray:
     """Transform of the prompt tokens that arrive in these times, shape (C, n, F)."""
     return np.asarray(np.exp(-(rate[:, None] * seconds)[..., None] * wave[:, None, :]))
+
+
+def _arrivals_evenly(rate: FloatArray, seconds: FloatArray, wave: ComplexArray) -> ComplexArray:
+    """The same by products where the times are evenly spaced: two exponentials are taken."""
+    gone = np.empty((*seconds.shape, wave.shape[1]), dtype=complex)
+    gone[:, 0] = np.exp(-(rate * seconds[:, 0])[:, None] * wave)
+    ratio = np.exp(-(rate * (seconds[:, 1] - seconds[:, 0]))[:, None] * wave)
+    for node in range(1, seconds.shape[1]):
+        np.multiply(gone[:, node - 1], ratio, out=gone[:, node])
+    return gone
 
 
 def _arrivals_along(rate: FloatArray, seconds: FloatArray, wave: ComplexArray) -> ComplexArray:
@@ -350,6 +363,6 @@ def lumped(transform: ComplexArray) -> FloatArray:
     """Back to the lattice; what lies beyond its end is put at the end."""
     full = np.fft.irfft(transform, 2 * CELLS, axis=-1)
     law = np.maximum(full[..., :CELLS], 0.0)
-    law[..., -1] += np.maximum(full[..., CELLS:].sum(axis=-1), 0.0)
-    law /= law.sum(axis=-1, keepdims=True)
+    law[..., -1] += np.maximum(np.add.reduce(full[..., CELLS:], axis=-1), 0.0)
+    law /= np.add.reduce(law, axis=-1, keepdims=True)
     return law

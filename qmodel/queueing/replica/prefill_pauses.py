@@ -7,7 +7,6 @@ birth-death chain knows. Own construction, see docs/theory/replica.md.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
@@ -84,21 +83,21 @@ def slots_reached(limit: MemoryLimit | LimitStack, slots: FloatArray | int) -> F
     return np.asarray(special.ndtr((limit.fits - slots) / np.maximum(limit.spread, 1e-9)))
 
 
-def more_waiting(seen: Occupancy, ratio: FloatArray, slots: FloatArray) -> Occupancy:
-    """The occupancy with the waits for a slot that a spread ``ratio`` times as large brings.
+def more_waiting(seen: Occupancy, ratio: FloatArray, slots: FloatArray | float) -> tuple[FloatArray, FloatArray]:
+    """The waits for a slot that a spread ``ratio`` times as large brings: their probability and their mean, s.
 
     The probability of waiting is that of a normal tail whose standard deviation grows by the root of the ratio.
 
     Args:
         seen: the chain's occupancy, C cases.
         ratio: variance of the number in service over the chain's, at least 1, shape (C,).
-        slots: of all replicas that share one queue, shape (C,).
+        slots: of all replicas that share one queue, shape (C,) or one number for all cases.
     """
     rare = np.minimum(np.maximum(seen.p_wait, 1e-15), 0.5)
     wider = special.ndtr(special.ndtri(rare) / np.sqrt(ratio))
-    p_wait = np.where(seen.p_wait > 0.0, np.maximum(seen.p_wait, wider), 0.0)
+    p_wait = np.asarray(np.where(seen.p_wait > 0.0, np.maximum(seen.p_wait, wider), 0.0))
     next_free_s = seen.residence_s / (slots * np.maximum(1.0 - seen.utilisation, 1e-6))
     wait = np.where(
         seen.wait_mean_s > 0.0, seen.wait_mean_s, next_free_s
     )  # the chain gives none where waits are too rare
-    return replace(seen, p_wait=p_wait, wait_mean_s=wait * ratio**_LONGER)
+    return p_wait, wait * ratio**_LONGER

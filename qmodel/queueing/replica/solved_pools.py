@@ -19,9 +19,11 @@ from qmodel.queueing.replica.stacks import ReplicaStack, WorkStack
 from qmodel.queueing.replica.token_times import (
     LeftBehind,
     Pace,
+    StepTimes,
     left_behind,
     mean_time_per_token,
     mean_time_to_token,
+    step_times,
     time_per_token,
     time_to_token,
 )
@@ -120,20 +122,30 @@ class ClassView:
     def laws(self, names: Sequence[str]) -> dict[str, GridLaw | KernelLaw | None]:
         """The laws of the named metrics."""
         seen, run, laws = self.seen, self.state.run, dict[str, GridLaw | KernelLaw | None]()
-        first = None
+        known: list[StepTimes] = []
+
+        def timed(steps: FloatArray) -> StepTimes:  # the tokens of an answer and the whole of it ask for the same
+            for item in known:
+                if np.array_equal(item.steps, steps):
+                    return item
+            known.append(step_times(run, steps, self.left))
+            return known[-1]
+
+        mean = first = None
         for name in names:
-            steps = self.steps_to(name)
             if name == "tpot":
-                laws[name] = time_per_token(run, self.member.output_bands, self.left)
+                laws[name] = time_per_token(run, self.member.output_bands, timed)
                 continue
             assert self.found is not None
+            steps = self.steps_to(name)
+            mean = self.found.mean() if mean is None else mean
             if steps is not None:
-                first = self.found.moments() if first is None else first
-                laws[name] = time_to_token(run, steps, self.left, first, seen)
+                first = self.found.moments(mean) if first is None else first
+                laws[name] = time_to_token(run, steps, timed, first, seen)
             elif name == "answer_start" and "ttft" in laws:
                 laws[name] = laws["ttft"]
             else:
-                laws[name] = delayed(self.found.law(self.found.mean()), seen.p_wait, seen.wait_mean_s, seen.wait_scv)
+                laws[name] = delayed(self.found.law(mean), seen.p_wait, seen.wait_mean_s, seen.wait_scv)
         met = self.state.phases_met(self.member)
         if met is not None:
             laws = {name: None if law is None else over_phases(law, met) for name, law in laws.items()}

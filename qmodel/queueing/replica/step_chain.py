@@ -6,7 +6,7 @@ On a lattice of tokens; see docs/theory/replica.md.
 from __future__ import annotations
 
 import numpy as np
-from numpy.lib.stride_tricks import as_strided, sliding_window_view
+from numpy.lib.stride_tricks import as_strided
 
 from qmodel.types import FloatArray
 
@@ -94,9 +94,14 @@ def _solved(
 def _move_on(behind: FloatArray, moved: FloatArray) -> None:
     """What waits behind j cells left over: the law of what the full step collects moved by j, its tail at the end."""
     cases, size, _ = moved.shape
+    if size == 1:
+        moved[:] = behind[:, :1]
+        return
     if behind.shape[1] == 1:
-        padded = np.concatenate([np.zeros((cases, size - 1)), behind[:, 0]], axis=1)
-        moved[:] = sliding_window_view(padded, CELLS, axis=1)[:, ::-1]
+        padded = np.zeros((cases, size - 1 + CELLS))
+        padded[:, size - 1 :] = behind[:, 0]
+        outer, cell = padded.strides
+        moved[:] = as_strided(padded[:, size - 1 :], moved.shape, (outer, -cell, cell))
         moved[:, 1:, -1] += np.cumsum(behind[:, 0, :0:-1], axis=1)[:, : size - 1]
         return
     # mixtures of the laws at the two marks beside each number

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -16,10 +17,12 @@ from qmodel.types import FloatArray, Law, Replica
 __all__ = [
     "LeftBehind",
     "Pace",
+    "StepTimes",
     "left_behind",
     "mean_time_per_token",
     "mean_time_to_token",
     "pace",
+    "step_times",
     "time_per_token",
     "time_to_token",
 ]
@@ -116,7 +119,8 @@ def pace(
     met, met_variance = _met_step(token, seen.tau_variance, busy, feedback, second, third)
     longest = seen.tau_mean_s + delta * replica.max_batched_tokens
     longer = feedback * (np.minimum(met, longest) - token) / (1.0 - feedback)
-    token = token + _crowding_s(replica, work, seen, rate_rps, longer)
+    slope = _slope_s(replica, work, seen)
+    token = token + _crowding_s(replica, work, seen, rate_rps, longer, slope)
     paused = seen.evictions * seen.pause_s / 2.0  # half of the pauses come at the start, whatever the output
     token = token + (seen.recompute_s + paused) / work.steps
     top = replica.step.tau_s(
@@ -136,8 +140,8 @@ def pace(
         third=third,
         regular=even * max(1.0 - work.lengths.output.scv, 0.0) * others * (delta * p1) ** 2,
         turnover_s=seen.residence_s * max(1.0 - work.lengths.output.scv, 1e-3) / 2.0,
-        swelling_s=feedback * (1.0 - even) * _slope_s(replica, work, seen),
-        paused_s=np.zeros_like(busy) + paused,
+        swelling_s=feedback * (1.0 - even) * slope,
+        paused_s=paused + np.zeros(busy.shape),
     )
 
 
@@ -162,14 +166,14 @@ def _crowding_s(
     seen: Occupancy,
     rate_rps: FloatArray,
     longer_s: FloatArray,
+    slope: FloatArray,
 ) -> FloatArray:
     """How much longer a token takes because requests stay ``longer_s`` longer than the chain knows, s, shape (C,).
 
     They share their prefill steps with prompts that came with them, more than in a usual step. The batch b = rate T(b)
-    that results is larger, as far as there are slots.
+    that results is larger, as far as there are slots. ``slope``: what one sequence more adds to a step, s.
     """
     batch = np.maximum(seen.mean_batch, 1.0)
-    slope = _slope_s(replica, work, seen)
     prefill = replica.step.delta_s * work.lengths.prompt.mean
     growth = np.minimum(rate_rps * (work.steps * slope + prefill), 0.9)
     more = rate_rps * np.maximum(longer_s, 0.0) / (1.0 - growth)
@@ -224,27 +228,49 @@ def left_behind(run: Pace, prompt: Law, delta_s: FloatArray | float, taken: Floa
     )
 
 
-def time_per_token(run: Pace, bands: FloatArray, left: LeftBehind) -> KernelLaw | None:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class StepTimes:
+    """Times of given numbers of decode steps after the first token, C cases.
+
+    Attributes:
+        steps: the numbers, shape (k,).
+        mean_s, variance, third: mean, variance and third central moment, shapes (C, k).
+        echo: how much longer they take for a second by which the first token came later, shape (C, k).
+    """
+
+    steps: FloatArray
+    mean_s: FloatArray
+    variance: FloatArray
+    third: FloatArray
+    echo: FloatArray
+
+
+def time_per_token(run: Pace, bands: FloatArray, timed: Callable[[FloatArray], StepTimes]) -> KernelLaw | None:
     """Law of (completion - ttft) / (N - 1) over requests with N >= 2; None where there are none.
 
     Args:
         run: the pace.
         bands: weights, means and variances of N, shape (3, k).
-        left: prefill found waiting at the first token beyond the usual.
+        timed: gives the times of numbers of steps, as :func:`step_times` does.
     """
     kept = bands[1] > 1.0
     if not kept.any():
         return None
-    weight, steps = bands[0][kept] / bands[0][kept].sum(), np.maximum(bands[1][kept] - 1.0, 0.5)
-    centre, variance, third, _ = _given_steps(run, steps, left)
-    law = _kernels(np.broadcast_to(weight, centre.shape), centre / steps, variance / steps**2, third / steps**3)
+    if not kept.all():
+        bands = bands[:, kept]
+    weight, steps = bands[0] / bands[0].sum(), np.maximum(bands[1] - 1.0, 0.5)
+    found, square = timed(steps), steps**2
+    mean_s = found.mean_s / steps
+    law = _kernels(
+        np.broadcast_to(weight, mean_s.shape), mean_s, found.variance / square, found.third / (square * steps)
+    )
     return replace(law, bounds_s=(run.shortest_s, run.longest_s))
 
 
 def time_to_token(
     run: Pace,
     bands: FloatArray,
-    left: LeftBehind,
+    timed: Callable[[FloatArray], StepTimes],
     first: tuple[FloatArray, FloatArray, FloatArray],
     wait: Occupancy,
 ) -> KernelLaw:
@@ -253,18 +279,17 @@ def time_to_token(
     Args:
         run: the pace.
         bands: weights, means and variances of the number of steps after the first token, shape (3, k).
-        left: as in :func:`time_per_token`.
+        timed: as in :func:`time_per_token`.
         first: mean, variance and third central moment of the prefill delay without the wait, shapes (C,).
         wait: its p_wait, wait_mean_s and wait_scv.
     """
     weight, steps, within = bands
-    later = np.maximum(steps, 0.0)
-    centre, variance, third, echo = _given_steps(run, later, left)
-    less = _less_spread(run, later, centre, variance)
+    found = timed(np.maximum(steps, 0.0))
+    less = _less_spread(run, found)
+    centre, variance, third, echo = found.mean_s, less * found.variance, less**1.5 * found.third, found.echo
     none = steps <= 0.0
-    centre, variance, third, echo = (
-        np.where(none, 0.0, item) for item in (centre, less * variance, less**1.5 * third, echo)
-    )
+    if none.any():
+        centre, variance, third, echo = (np.where(none, 0.0, item) for item in (centre, variance, third, echo))
     first_mean, first_variance, first_third = first
     centre = centre + first_mean[:, None]
     apart = variance + first_variance[:, None]
@@ -313,17 +338,18 @@ def mean_time_to_token(
     return np.asarray(np.where(steps <= 0.0, 0.0, mean) @ weight + first_mean_s + wait.p_wait * wait.wait_mean_s)
 
 
-def _given_steps(
-    run: Pace, steps: FloatArray, left: LeftBehind
-) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-    """Mean, variance and third central moment of the time of so many decode steps, shapes (C, k).
-
-    And how much longer they take for a second by which the first token came later.
+def step_times(run: Pace, steps: FloatArray, left: LeftBehind) -> StepTimes:
+    """Times of numbers of decode steps.
 
     The pace without prefill drifts with the batch: over a time y memories long its average keeps a share
     2 (y - 1 + e^-y) / y^2 of its variance. Prompts of others prolong the steps, and more prompts come meanwhile: the
     time is a busy period that starts with the decode work, whose cumulants are standard. So does what was left behind
     at the first token, as far as the steps last: each takes a part of it and draws in a share ``feedback`` of that.
+
+    Args:
+        run: the pace.
+        steps: the numbers, shape (k,).
+        left: prefill found waiting at the first token beyond the usual.
     """
     feedback = run.feedback[:, None]
     free = 1.0 - feedback
@@ -337,26 +363,26 @@ def _given_steps(
     variance = drift + swelling + second * elapsed / free**2 + early
     skewed = 2.0 * drift**2 / np.maximum(elapsed, 1e-300) + 2.0 * early**2 / np.maximum(held + np.sqrt(early), 1e-300)
     skewed += elapsed * (run.third[:, None] / free**3 + 3.0 * second**2 / free**4)
-    return mean, variance, skewed, feedback * drawn * fits
+    return StepTimes(steps=steps, mean_s=mean, variance=variance, third=skewed, echo=feedback * drawn * fits)
 
 
-def _less_spread(run: Pace, steps: FloatArray, mean: FloatArray, variance: FloatArray) -> FloatArray:
+def _less_spread(run: Pace, found: StepTimes) -> FloatArray:
     """Part of the variance that is left where steps between the shortest and the longest cannot vary so much.
 
     A sum of values in [a, b] with mean m varies by (b - m)(m - a) at most; half of that where the other says as much.
 
     Reference: Bhatia and Davis, American Mathematical Monthly 107 (2000); the combination is own construction.
     """
-    decode = mean - run.paused_s[:, None]
-    most = (run.longest_s[:, None] * steps - decode) * (decode - run.shortest_s[:, None] * steps)
+    decode = found.mean_s - run.paused_s[:, None]
+    most = (run.longest_s[:, None] * found.steps - decode) * (decode - run.shortest_s[:, None] * found.steps)
     most = np.maximum(most, (0.01 * decode) ** 2 + 1e-300)
-    return most / (most + variance)
+    return np.asarray(most / (most + found.variance))
 
 
 def _mean_given_steps(
     run: Pace, steps: FloatArray, left: LeftBehind
 ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray, FloatArray]:
-    """Mean of :func:`_given_steps`; prefill that one second left behind draws in, all, what fits, what of more."""
+    """Mean of :func:`step_times`; prefill that one second left behind draws in, all, what fits, what of more."""
     feedback = run.feedback[:, None]
     ceiling = np.maximum((run.longest_s - run.token_s)[:, None] * steps, 1e-12)  # no step is longer than a full budget
     kept = np.maximum(left.kept[:, None], 1e-12)
