@@ -54,6 +54,10 @@ class Catalog:
     _stated: Mapping[str, Collection[str]] = field(repr=False, default_factory=dict)
     _shipped_gpus: Mapping[str, Mapping[str, Any]] = field(repr=False, default_factory=dict)
 
+    def has_gpu(self, name: str) -> bool:
+        """Whether an accelerator goes by ``name``."""
+        return self._names["gpu"].find(name) is not None
+
     def gpu(self, name: str) -> Gpu:
         """The accelerator that goes by ``name``."""
         identity = self._find("gpu", name)

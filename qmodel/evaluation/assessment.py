@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from qmodel.evaluation.api_pools import ApiCase, stated_row
 from qmodel.evaluation.batches import batch_latency_rows, batch_pools, batch_values, held_notes, held_shares
-from qmodel.evaluation.bindings import TOLERANCE, binding_of, value_of, widening
+from qmodel.evaluation.bindings import TOLERANCE, binding_of, statistic_of, widening
 from qmodel.evaluation.kv_links import sources_of
 from qmodel.evaluation.leaving_requests import leaving_rows
 from qmodel.evaluation.measured_pools import (
@@ -288,8 +288,8 @@ def _slo_rows(
                 if path in measured:
                     rows.append(measured_row(item.name, path.label, slo, met=within))
                     continue
-                values = [value_of(predictions[level].paths[item.name, path.pools], slo, level) for level in _LEVELS]
-                rows.append(_slo_row(item.name, path.label, slo, values))
+                by_level = {level: predictions[level].paths[item.name, path.pools] for level in _LEVELS}
+                rows.append(_slo_row(item.name, path.label, slo, _values(by_level, slo)))
             if len(paths) < len(ways):  # a target of some of its models is none of the whole class
                 continue
             if measured and len(paths) > 1:  # every path within the target is sufficient
@@ -306,6 +306,20 @@ def _slo_rows(
                 ]
                 rows.append(_slo_row(item.name, "fleet", slo, values))
     return rows
+
+
+def _values(by_level: Mapping[str, ClassPrediction | None], slo: Slo) -> list[float | None]:
+    """The statistic of a target at every level; often step times, and so predictions, are the same at all of them."""
+    found: dict[int, float] = {}
+    values: list[float | None] = []
+    for level, prediction in by_level.items():
+        if prediction is None:
+            values.append(None)
+            continue
+        if id(prediction) not in found:
+            found[id(prediction)] = statistic_of(prediction, slo)
+        values.append(found[id(prediction)] * widening(prediction.metric(slo.metric), slo.p, level))
+    return values
 
 
 def _slo_row(cls: str, path: str, slo: Slo, values: Sequence[float | None]) -> SloRow:

@@ -11,7 +11,7 @@ from qmodel.evaluation.path_predictions import FleetPredictions, PoolCase, predi
 from qmodel.queueing import ClassPrediction, Prediction
 from qmodel.types import METRICS, Fleet, KvLink, RequestClass, Slo
 
-__all__ = ["MOVED_BY", "TOLERANCE", "binding_of", "value_of", "widening"]
+__all__ = ["MOVED_BY", "TOLERANCE", "binding_of", "statistic_of", "value_of", "widening"]
 
 TOLERANCE = 1e-9  # of a target: rounding of a sum must not turn a met target into a missed one
 _OVERLOAD_WORDS = {
@@ -122,8 +122,13 @@ def value_of(prediction: ClassPrediction | None, slo: Slo, level: str) -> float 
     """
     if prediction is None:
         return None
+    return statistic_of(prediction, slo) * widening(prediction.metric(slo.metric), slo.p, level)
+
+
+def statistic_of(prediction: ClassPrediction, slo: Slo) -> float:
+    """The statistic that a target asks for, s, without a band."""
     metric = prediction.metric(slo.metric)
-    return float(metric.mean if slo.p is None else metric.quantile(slo.p)) * widening(metric, slo.p, level)
+    return float(metric.mean if slo.p is None else metric.quantile(slo.p))
 
 
 def widening(metric: Prediction, p: float | None, level: str) -> float:

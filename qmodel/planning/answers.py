@@ -15,7 +15,7 @@ from qmodel.planning.planned_rows import PlannedRow, grown_row
 from qmodel.planning.plans import Plan, PriceRow, Status, Termination, Why
 from qmodel.planning.record import versions
 from qmodel.problem import Instance, at_confidence, replica_of, with_engine
-from qmodel.types import Limits, Replica, RequestClass
+from qmodel.types import Limits, Replica, RequestClass, SloRow
 
 __all__ = ["bound_below", "cost_at_p90", "finite", "price_rows", "termination_of", "why_not", "without_fleet"]
 
@@ -87,11 +87,20 @@ def price_rows(choice: Choice, limits: Limits, classes: Mapping[str, RequestClas
     )
 
 
-def cost_at_p90(instance: Instance, pools: Sequence[PlannedKind], row: PlannedRow, cost: float) -> float | None:
+def cost_at_p90(
+    instance: Instance, pools: Sequence[PlannedKind], row: PlannedRow, cost: float, rows: Sequence[SloRow]
+) -> float | None:
     """Cost of the pools grown until they hold every target at the upper bands of steps and queueing.
 
     None where the limits forbid that or no count does it, and where a batch has several pools: each would be grown for
     itself. Measured capacities have no band.
+
+    Args:
+        instance: the bound problem.
+        pools: of the plan, that serve whole requests.
+        row: those that serve one stage.
+        cost: of the plan, USD/h.
+        rows: what the targets of the plan are predicted to be; where all hold at the upper bands, nothing grows.
     """
     predicted = [item for item in pools if isinstance(item, PlannedPool)]
     if not (predicted or row.pools) or instance.policy.confidence == "p90":
@@ -99,6 +108,8 @@ def cost_at_p90(instance: Instance, pools: Sequence[PlannedKind], row: PlannedRo
     batches = [one.name for item in predicted for one in item.classes if one.batch is not None]
     if len(set(batches)) < len(batches):
         return None
+    if rows and not row.pools and all(item.met_at_p90 for item in rows):
+        return cost
     slower = []
     for item in predicted:
         chosen = item.candidate

@@ -299,7 +299,7 @@ def _planned(search: _Search, choice: Choice) -> Plan:
         quality=result.quality,
         leaving=result.leaving,
         why=_reasons(search, choice, built, result),
-        cost_at_p90_usd_per_hour=cost_at_p90(instance, pools, row, cost),
+        cost_at_p90_usd_per_hour=cost_at_p90(instance, pools, row, cost, result.slo),
         assumptions=result.assumptions,
         scenario=instance.scenario,
         inputs=plan_inputs(instance, fleet, mip_gap=options.mip_gap),

@@ -185,10 +185,9 @@ class _Binder:
 
     def _gpu(self, name: str, spec: GpuSpec) -> GpuOption | None:
         key, named = f"fleet.gpus.{name}", spec.gpu or name
-        try:
-            gpu = self.catalog.gpu(named)
-        except CatalogError:
+        if not self.catalog.has_gpu(named):
             return self._profiled_gpu(name, spec) if {name, named} & self.profiled_gpus else None
+        gpu = self.catalog.gpu(named)
         try:
             node = self.catalog.node(spec.node) if spec.node else self.catalog.default_node(named)
             fabric_name = spec.fabric or node.nic_fabric
