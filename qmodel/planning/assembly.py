@@ -18,6 +18,7 @@ from qmodel.types import Fleet, Holding, Limits, Path, Pool, PoolKey, RequestCla
 __all__ = ["assemble", "cost_of", "grown_for", "pool_name", "pools_of"]
 
 _MOST_NAMED = 4  # classes in the name of a pool; with more it has that of its model
+_ROUNDING = 1e-12  # of a share
 _MOST_REPAIRS = 20  # replicas one pool may grow by before the columns must have been wrong
 
 
@@ -43,6 +44,7 @@ def pools_of(
     beside: Sequence[PlannedMeasured] = (),
     row: PlannedRow = NO_ROW,
     model_shares: Mapping[tuple[str, str], float] | None = None,
+    trusting: bool = False,
 ) -> list[PlannedPool]:
     """Pools that carry the chosen columns with every target met, re-scored at their actual load.
 
@@ -59,6 +61,7 @@ def pools_of(
         row: pools in a row that carry a part, their shares so that with all others they add up to the demand.
         model_shares: share of a class that a model serves, by class and model; of all others one model serves the
             whole.
+        trusting: take what a replica was found to carry of one class as carried at any lighter load, without looking.
     """
     wanted = {} if model_shares is None else model_shares
     chosen = [(item, count) for column, count in chosen if (item := _without_unserved(column, wanted)).shares]
@@ -66,9 +69,9 @@ def pools_of(
     for column, count in chosen:
         groups.setdefault((id(column.candidate), tuple(column.shares)), []).append((column, count))
     carried: dict[tuple[str, str], float] = {}
-    for pool in beside:
-        for name, share in carried_by([pool]).items():
-            key = (name, pool.candidate.model)
+    for other in beside:
+        for name, share in carried_by([other]).items():
+            key = (name, other.candidate.model)
             carried[key] = carried.get(key, 0.0) + share
     for column, count in chosen:
         for name, share in column.shares.items():
@@ -80,10 +83,19 @@ def pools_of(
     for place, members in enumerate(groups.values()):
         others = [item.holding for part in (*parts[:place], *parts[place + 1 :]) for item in part]
         others += [item.holding for item in (*beside, *row.pools)]
-        merged = _settled(_pool(instance, members, carried), others, limits)
+        pool = _pool(instance, members, carried)
+        merged = pool if trusting and _lighter(pool, members) else _settled(pool, others, limits)
         if merged is not None and not _dearer(merged, parts[place]):
             parts[place] = [merged]
     return [item for part in parts for item in part]
+
+
+def _lighter(pool: PlannedPool, members: Sequence[tuple[Column, int]]) -> bool:
+    """Whether replicas that add up carry no more of one class than each was found to carry."""
+    if not pool.candidate.adds_up or len(pool.shares) > 1:
+        return False
+    found = min(share / column.replicas for column, _ in members for share in column.shares.values())
+    return pool.shares[0] / pool.replicas <= found * (1.0 + _ROUNDING)
 
 
 def _without_unserved(column: Column, model_shares: Mapping[tuple[str, str], float]) -> Column:

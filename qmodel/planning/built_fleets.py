@@ -57,6 +57,7 @@ def build(
     sets: Mapping[str, ColumnSet],
     *,
     options: SolverOptions,
+    trusting: bool = False,
 ) -> BuiltFleet | None:
     """The pools of a choice, each re-scored at its actual load; None where those in a row miss targets.
 
@@ -68,6 +69,7 @@ def build(
         limits: of the fleet.
         sets: columns by group of classes that may share pools.
         options: solver of the program that splits classes over their pools.
+        trusting: as :func:`pools_of` has it.
     """
     staged = [item for item in choice.chosen if isinstance(item[0].candidate, StageCandidate)]
     unified = [item for item in choice.chosen if not isinstance(item[0].candidate, StageCandidate)]
@@ -88,7 +90,7 @@ def build(
         row = settled_row(instance, row_of(instance, staged, chains, elsewhere, choice.model_shares), held, limits)
     if row is None:
         return None
-    predicted = pools_of(instance, unified, limits, measured, row, choice.model_shares)
+    predicted = pools_of(instance, unified, limits, measured, row, choice.model_shares, trusting)
     predicted = whole_batches(predicted, sets, limits)
     together = merged([*predicted, *measured, *row.pools], candidates, limits)
     pools = [item for item in together if not isinstance(item.candidate, StageCandidate)]

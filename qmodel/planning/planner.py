@@ -260,11 +260,14 @@ def _within(options: SolverOptions, started_s: float) -> SolverOptions:
 
 def _planned(search: _Search, choice: Choice) -> Plan:
     instance, options = search.instance, search.options
-    built = _built(search, choice)
-    if built is None:  # pools in a row do not keep what their columns promised, and no few replicas help
-        return _unified_only(search, choice)
-    pools, row, fleet = built.pools, built.row, built.fleet
-    result = evaluate_fleet(instance, fleet)
+    for trusting in (True, False):
+        built = _built(search, choice, trusting)
+        if built is None:  # pools in a row do not keep what their columns promised, and no few replicas help
+            return _unified_only(search, choice)
+        result = evaluate_fleet(instance, built.fleet)
+        if result.feasible:
+            break
+    pools, row, fleet = built.pools, built.row, result.fleet
     if any(row.path == "fleet" and row.metric == "makespan" and not _holds(row, instance) for row in result.slo):
         return without_fleet(instance, "limit", "gap", _PARTS_LATE, search.started_s, choice.bound_usd_per_hour)
     change = search.limits.change
@@ -313,18 +316,27 @@ def _planned(search: _Search, choice: Choice) -> Plan:
     return plan
 
 
-def _built(search: _Search, choice: Choice) -> BuiltFleet | None:
+def _built(search: _Search, choice: Choice, trusting: bool) -> BuiltFleet | None:
     """The cheapest fleet of what was chosen.
 
     Targets over both stages are split in a way that is sufficient. Where that leaves a gap, masters that give
     each stage the whole of them are asked too: what their fleets take to meet them from end to end may be less.
     """
     limits, able = search.limits, search.candidates.candidates
-    chains = search.stages.chains
-    found = [
-        build(search.instance, item, chains, able, limits, search.sets, options=search.options)
-        for item in (choice, *choice.doubtful)
-    ]
+
+    def of(chosen: Choice, stages: StageColumns) -> BuiltFleet | None:
+        return build(
+            search.instance,
+            chosen,
+            stages.chains,
+            able,
+            limits,
+            search.sets,
+            options=search.options,
+            trusting=trusting,
+        )
+
+    found = [of(item, search.stages) for item in (choice, *choice.doubtful)]
     open_gap = choice.cost_usd_per_hour > choice.bound_usd_per_hour * (1.0 + search.options.mip_gap)
     until_s = time.perf_counter() + search.options.time_limit_s - search.solve_s
     for hopeful in search.stages.hopeful if open_gap else ():
@@ -336,9 +348,7 @@ def _built(search: _Search, choice: Choice) -> BuiltFleet | None:
         )
         other = choose(search.sets, search.classes, limits, options=options, stages=hopeful)
         if not other.empty:
-            found.append(
-                build(search.instance, other, hopeful.chains, able, limits, search.sets, options=search.options)
-            )
+            found.append(of(other, hopeful))
     fleets = [item for item in found[:1] if item is not None]
     fleets += [item for item in found[1:] if item is not None and limits.broken(item.holdings) is None]
     return min(fleets, key=lambda item: item.cost_usd_per_hour(limits), default=None)
