@@ -6,6 +6,7 @@ The tables are ninth deciles of |measured / predicted - 1| over simulated pools,
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -122,7 +123,8 @@ def error_bands(
         0.095
     """
     kinds = _kinds("kv" if by_memory else "slots", bursty, ranked)
-    widest = np.max([_between(_CURVES[kind], np.array(utilisation)) for kind in kinds], axis=0).tolist()
+    curves = [_between(_CURVES[kind], utilisation) for kind in kinds]
+    widest = (curves[0] if len(curves) == 1 else np.max(curves, axis=0)).tolist()
     found = {
         metric: ErrorBand(mean=rows[0], p95=rows[1], p99=rows[2])
         for metric, rows in zip(_MEASURED, widest, strict=True)
@@ -176,11 +178,16 @@ def _with_end(at_knots: FloatArray) -> FloatArray:
     return np.concatenate([at_knots, at_knots[..., -1:] + slope * (1.0 - KNOTS[-1])], axis=-1)
 
 
-def _between(with_end: FloatArray, utilisation: FloatArray) -> FloatArray:
+def _between(with_end: FloatArray, utilisation: FloatArray | float) -> FloatArray:
     """Values between knots of curves whose values at the knots and the end are on the last axis, shape (..., *used)."""
-    place = np.minimum(np.maximum(np.searchsorted(_ENDS, utilisation, side="right") - 1, 0), len(KNOTS) - 1)
-    low, high = _ENDS[place], _ENDS[place + 1]
-    part = np.minimum(np.maximum((utilisation - low) / (high - low), 0.0), 1.0)
+    if isinstance(utilisation, float):
+        place = min(max(bisect_right(_PLACES, utilisation) - 1, 0), len(KNOTS) - 1)
+        part = min(max((utilisation - _PLACES[place]) / (_PLACES[place + 1] - _PLACES[place]), 0.0), 1.0)
+    else:
+        places = np.array(_PLACES)
+        place = np.minimum(np.maximum(np.searchsorted(places, utilisation, side="right") - 1, 0), len(KNOTS) - 1)
+        low, high = places[place], places[place + 1]
+        part = np.minimum(np.maximum((utilisation - low) / (high - low), 0.0), 1.0)
     return np.asarray(with_end[..., place] + part * (with_end[..., place + 1] - with_end[..., place]))
 
 
@@ -198,7 +205,7 @@ def interpolated(at_knots: FloatArray, utilisation: npt.ArrayLike) -> FloatArray
     return _between(_with_end(at_knots), np.asarray(utilisation, dtype=float))
 
 
-_ENDS = np.array((*KNOTS, 1.0))
+_PLACES = (*KNOTS, 1.0)
 _NONE = ((0.0,) * len(KNOTS),) * len(_LEVELS)
 _CURVES: Mapping[BandKind, FloatArray] = {  # metric, level, knot or end; 0 where a table does not speak of a metric
     kind: _with_end(np.array([table.get(metric, _NONE) for metric in _MEASURED])) for kind, table in _TABLES.items()

@@ -111,64 +111,71 @@ class KernelLaw:
 
     def quantiles(self, levels: Sequence[float]) -> FloatArray:
         """The quantiles of several levels, s, shape (C, P): one search for all of them."""
-        values = np.empty((self.weight.shape[0], len(levels)))
-        full = np.ones(values.shape[0], dtype=bool)
-        if self.plain is not None:
-            full = self.weight[:, self.plain :].sum(axis=1) > 0.0
-        for rows, kernels in ((full, self.weight.shape[1]), (~full, self.plain)):
-            if rows.any():
-                fields = (self.weight, self.centre_s, self.spread_s, self.skew)
-                chosen = [item[:, :kernels] if rows.all() else item[rows, :kernels] for item in fields]
-                repeated = [np.repeat(item, len(levels), axis=0) for item in chosen]
-                level = np.tile(np.asarray(levels, dtype=float), chosen[0].shape[0])
-                values[rows] = _mixture_quantile(level, *repeated).reshape(-1, len(levels))
+        target = special.ndtri(np.array(levels, dtype=float))
+        fields = (self.weight, self.centre_s, self.spread_s, self.skew)
+        full = None if self.plain is None else self.weight[:, self.plain :].sum(axis=1) > 0.0
+        if full is None or full.all():
+            values = _mixture_quantiles(target, *fields)
+        else:
+            values = np.empty((full.size, target.size))
+            values[~full] = _mixture_quantiles(target, *(item[~full, : self.plain] for item in fields))
+            if full.any():
+                values[full] = _mixture_quantiles(target, *(item[full] for item in fields))
         if self.bounds_s is not None:
             values = np.minimum(np.maximum(values, self.bounds_s[0][:, None]), self.bounds_s[1][:, None])
         return values
 
 
-def _mixture_quantile(
-    level: FloatArray, weight: FloatArray, centre_s: FloatArray, spread_s: FloatArray, skew: FloatArray
+def _mixture_quantiles(
+    target: FloatArray, weight: FloatArray, centre_s: FloatArray, spread_s: FloatArray, skew: FloatArray
 ) -> FloatArray:
-    """Newton steps between the smallest and the largest quantile of the kernels, one mixture and level a row.
+    """Where C mixtures of M kernels reach P levels, given as normal quantiles, shape (C, P).
 
+    Newton steps between the smallest and the largest quantile of the kernels.
     They go along the logarithm of time and the normal quantile of the level, in which smooth laws are nearly
     straight. What is known to hold the quantile is halved instead where a step leaves it, and after a step that
     did not halve how far the level is off.
     """
-    target = special.ndtri(level)
     reach = 6.0 / skew
     shift = reach - skew / 6.0
-    alone = centre_s + spread_s * (np.maximum((target[:, None] + shift) / reach, 0.0) ** 3 - 1.0) * (2.0 / skew)
-    used = weight > 0.0
-    if used.all():
-        high, low = alone.max(axis=1) * (1.0 + 1e-12), alone.min(axis=1)
-    else:
-        high = np.where(used, alone, 0.0).max(axis=1) * (1.0 + 1e-12)
-        low = np.where(used, alone, np.inf).min(axis=1)
-    low = np.maximum(low, 1e-6 * high)
     gain = 0.5 * skew / spread_s
-    kernels = (weight, weight / spread_s, gain, 1.0 - centre_s * gain, reach, shift)
-    time = np.minimum(np.maximum(np.sqrt(np.einsum("cm,cm,cm->c", weight, alone, alone)), low), high)
-    found, rows, before = time.copy(), np.arange(time.size), np.full(time.size, np.inf)
+    root = np.maximum((target[:, None] + shift[:, None, :]) / reach[:, None, :], 0.0)
+    alone = centre_s[:, None, :] + (root * root * root - 1.0) / gain[:, None, :]
+    used = (weight > 0.0)[:, None, :]
+    if used.all():
+        high, low = alone.max(axis=2) * (1.0 + 1e-12), alone.min(axis=2)
+    else:
+        high = np.where(used, alone, 0.0).max(axis=2) * (1.0 + 1e-12)
+        low = np.where(used, alone, np.inf).min(axis=2)
+    low = np.maximum(low, 1e-6 * high)
+    kernels = tuple(item[:, None, :] for item in (weight, weight / spread_s, gain, 1.0 - centre_s * gain, reach, shift))
+    time = np.minimum(np.maximum(np.sqrt(np.einsum("cm,cpm,cpm->cp", weight, alone, alone)), low), high)
+    found, rows = time.copy(), np.arange(time.shape[0])
+    before, moving = np.full(time.shape, np.inf), np.ones(time.shape, dtype=bool)
     for _ in range(_MOST_STEPS):
         reached, slope = _level(time, *kernels)
-        over = reached > target
+        off = target - reached
+        over = off < 0.0
         high, low = np.where(over, time, high), np.where(over, low, time)
-        miss = np.abs(reached - target)
-        there = time * np.exp(np.minimum(np.maximum((target - reached) / slope, -30.0), 30.0))
+        miss = np.abs(off)
+        there = time * np.exp(np.minimum(np.maximum(off / slope, -30.0), 30.0))
         good = (there >= low) & (there <= high) & (miss <= 0.5 * before)
-        there = np.where(good, there, np.sqrt(low * high))
-        moving = ((np.abs(there - time) > _CLOSE * time) | (miss > _NEAR)) & (high - low > _SAME * high)
-        before = np.where(good, miss, np.inf)
-        time = found[rows] = there
-        left = int(np.count_nonzero(moving))
-        if left == 0:
+        if good.all():
+            before = miss
+        else:
+            there = np.where(good, there, np.sqrt(low * high))
+            before = np.where(good, miss, np.inf)
+        found[rows] = np.where(moving, there, found[rows])
+        moving &= ((np.abs(there - time) > _CLOSE * time) | (miss > _NEAR)) & (high - low > _SAME * high)
+        time = there
+        left = np.logical_or.reduce(moving, axis=1)
+        some = int(np.count_nonzero(left))
+        if some == 0:
             break
-        if left < 0.7 * rows.size:
-            rows, time, low, high, before, target = (item[moving] for item in (rows, time, low, high, before, target))
-            kernels = tuple(item[moving] for item in kernels)
-    return np.asarray(found)
+        if some < 0.7 * rows.size:
+            rows, time, low, high, before, moving = (item[left] for item in (rows, time, low, high, before, moving))
+            kernels = tuple(item[left] for item in kernels)
+    return found
 
 
 def _level(
@@ -180,12 +187,17 @@ def _level(
     reach: FloatArray,
     shift: FloatArray,
 ) -> tuple[FloatArray, FloatArray]:
-    """Normal quantile of the level that mixtures reach at ``time``, and its slope along log time, shapes (C,)."""
-    inner = offset + gain * time[:, None]
+    """Normal quantile of the level that mixtures reach at ``time``, and its slope along log time, shapes (C, P)."""
+    inner = gain * time[..., None]
+    inner += offset
     root = np.cbrt(np.maximum(inner, _EDGE))
-    z = reach * root - shift
-    level = np.einsum("cm,cm->c", weight, special.ndtr(z))
-    density = np.einsum("cm,cm->c", mass, np.exp(-0.5 * z * z) / (root * root) * (inner > _EDGE))
+    z = reach * root
+    z -= shift
+    level = np.einsum("cim,cpm->cp", weight, special.ndtr(z))
+    bell = np.exp(-0.5 * z * z)
+    bell /= root * root
+    bell *= inner > _EDGE
+    density = np.einsum("cim,cpm->cp", mass, bell)
     reached = special.ndtri(np.minimum(np.maximum(level, 1e-15), 1.0 - 1e-15))
     return reached, np.maximum(density * time, 1e-300) * np.exp(0.5 * reached * reached)
 
@@ -223,9 +235,11 @@ def wait_nodes(wait_mean_s: FloatArray, wait_scv: FloatArray) -> tuple[FloatArra
     share = np.diff(_WAIT_EDGES)
     level = _WAIT_EDGES[:-1, None] + share[:, None] * (np.arange(_PER_BAND) + 0.5) / _PER_BAND
     point = conditional_wait_quantile(1.0 - level, wait_mean_s[:, None, None], wait_scv[:, None, None])
-    middle = point.mean(axis=2)
-    scale = wait_mean_s / np.maximum(middle @ share, 1e-300)
-    return share, middle * scale[:, None], point.var(axis=2) * scale[:, None] ** 2
+    middle = point.sum(axis=2) / _PER_BAND
+    beside = point - middle[:, :, None]
+    variance = np.einsum("cbk,cbk->cb", beside, beside) / _PER_BAND
+    scale = (wait_mean_s / np.maximum(middle @ share, 1e-300))[:, None]
+    return share, middle * scale, variance * (scale * scale)
 
 
 def _with_wait(

@@ -286,7 +286,7 @@ def time_to_token(
     weight, steps, within = bands
     found = timed(np.maximum(steps, 0.0))
     less = _less_spread(run, found)
-    centre, variance, third, echo = found.mean_s, less * found.variance, less**1.5 * found.third, found.echo
+    centre, variance, third, echo = found.mean_s, less * found.variance, less * np.sqrt(less) * found.third, found.echo
     none = steps <= 0.0
     if none.any():
         centre, variance, third, echo = (np.where(none, 0.0, item) for item in (centre, variance, third, echo))
@@ -403,5 +403,5 @@ def _kernels(
     weight: FloatArray, centre: FloatArray, variance: FloatArray, third: FloatArray, plain: int | None = None
 ) -> KernelLaw:
     spread = np.sqrt(np.maximum(variance, (1e-6 * centre) ** 2 + 1e-18))
-    skew = np.minimum(np.maximum(third / spread**3, 1e-3), 4.0)
+    skew = np.minimum(np.maximum(third / (spread * spread * spread), 1e-3), 4.0)
     return KernelLaw(weight=weight, centre_s=centre, spread_s=spread, skew=skew, plain=plain)

@@ -60,7 +60,7 @@ def conditional_wait_sf(
         >>> round(float(conditional_wait_sf(2.0, 2.0, 1.0)), 6)
         0.367879
     """
-    time, unit, spread, cube = _broadcast(t, mean, scv, third)
+    time, unit, spread, cube = _as_arrays(t, mean, scv, third)
     x = time / unit
     regular = spread < 1.0
     if not regular.all():
@@ -131,7 +131,7 @@ def conditional_wait_quantile(
         >>> round(float(conditional_wait_quantile(0.05, 1.0, 1.0)), 6)
         2.995732
     """
-    tail, unit, spread, cube = _broadcast(p_tail, mean, scv, third)
+    tail, unit, spread, cube = _as_arrays(p_tail, mean, scv, third)
     tail = np.minimum(np.maximum(tail, 1e-300), 1.0)
     regular = spread < 1.0
     if not regular.all():
@@ -201,12 +201,11 @@ def wait_quantile(
     return np.asarray(np.where(tail >= 1.0, 0.0, conditional_wait_quantile(np.minimum(tail, 1.0), mean, scv, third)))
 
 
-def _broadcast(
+def _as_arrays(
     first: npt.ArrayLike, mean: npt.ArrayLike, scv: npt.ArrayLike, third: npt.ArrayLike | None
 ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray | None]:
-    known = (first, mean, scv) if third is None else (first, mean, scv, third)
-    spread = np.broadcast_arrays(*(np.asarray(item, dtype=float) for item in known))
-    return spread[0], spread[1], spread[2], None if third is None else spread[3]
+    cube = None if third is None else np.asarray(third, dtype=float)
+    return np.asarray(first, dtype=float), np.asarray(mean, dtype=float), np.asarray(scv, dtype=float), cube
 
 
 def _branches(spread: FloatArray, third: FloatArray | None) -> tuple[FloatArray, FloatArray, FloatArray]:
