@@ -17,8 +17,7 @@ _ROUNDS = 20  # at most: every other one cuts an interval in four; smooth predic
 _SPARED = np.log(0.9)  # a target that a higher load meets with this much room is not looked at again below it
 _ASIDE, _ENOUGH = 0.15, 0.45 * TIGHT  # looks beside the likely crossing: part of the way to an end, of the load
 _TRUSTED = 0.25  # of what a curve moves the chord's crossing: how far beside it to look
-_STEEP = 1.5  # log of prediction over target beyond which a chord up to it says nothing
-_FAR = 0.75  # part of an interval up to full load beyond which what is known below says nothing
+_STEEP = 0.8  # 1 - target over prediction beyond which a chord up to it says nothing
 _EVEN = np.array([0.25, 0.5, 0.75])  # looks at an interval of which little is known
 _FEW = 6  # cases that need the same targets, below which they are not looked at apart
 _EDGE = 0.02  # no look is closer to an end of its interval than this part of it
@@ -157,28 +156,26 @@ def _likely(bracket: Bracket, rows: IntArray) -> tuple[FloatArray, FloatArray]:
 def _crossing(bracket: Bracket, rows: IntArray) -> tuple[FloatArray, FloatArray]:
     """Where the first target is likely missed, as part of the interval: by its chord, and by a curve; shapes (n,).
 
-    The chord joins the ends; where nothing is known of the upper one it goes on from below. The curve is the inverse
-    quadratic through the ends and the nearer of their neighbours. NaN where points are missing, do not rise or say
-    little.
+    Both are drawn through 1 - target over prediction, 0 at the crossing: times grow like one over the room that is
+    left, so that this is straighter than the prediction or its log, and it ends at 1 where the load is full. The chord
+    joins the ends; the curve is the inverse quadratic through them and the nearer of their neighbours. NaN where points are
+    missing, do not rise or say little.
     """
     loads, sides = bracket.loads[rows], bracket.sides[rows]
     width = (loads[:, 2] - loads[:, 1])[:, None]
     place = ((loads - loads[:, 1:2]) / width)[..., None]  # 0 and 1 at the ends
-    before, low, high, behind = (sides[:, point] for point in range(4))
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        before, low, high, behind = (-np.expm1(-sides[:, point]) for point in range(4))
         chord = -low / (high - low)
-        onwards = low * place[:, 0] / (low - before)
-        chord = np.where(np.isfinite(high), chord, onwards)
         nearer = np.abs(place[:, 0]) <= np.abs(place[:, 3] - 1.0)
         left = nearer & np.isfinite(before) & (place[:, 0] < 0.0)
         third, where = np.where(left, before, behind), np.where(left, place[:, 0], place[:, 3])
         curve = low * third / ((high - low) * (high - third)) + where * low * high / ((third - low) * (third - high))
         rising = np.where(left, before < low, high < behind) & (low < high)
         curve = np.where(rising & (curve > 0.0) & (curve < 1.0), curve, np.nan)
-    first = np.where(np.isfinite(chord) & (chord >= 0.0), chord, np.inf)
+    first = np.where((high > low) & np.isfinite(chord), chord, np.inf)
     target = first.argmin(axis=1)[:, None]
     found = np.take_along_axis(first, target, axis=1)[:, 0]
-    steep = (np.isfinite(high) & (high > _STEEP)).any(axis=1) | np.isinf(high).any(axis=1) & (found > _FAR)
-    little = np.isinf(found) | steep
+    little = np.isinf(found) | (high > _STEEP).any(axis=1)
     curve = np.take_along_axis(curve, target, axis=1)[:, 0]
     return np.where(little, np.nan, found), np.where(little, np.nan, curve)
