@@ -130,6 +130,10 @@ def _looked(look: Look, rows: IntArray, loads: FloatArray, pending: BoolArray) -
     Where few need the same, they are looked at with the rest: a call costs as much as several targets.
     """
     sides = np.full((*loads.shape, pending.shape[1]), -np.inf)
+    if rows.size < _FEW:
+        targets = np.asarray(pending.any(axis=0))
+        sides[:, :, targets] = look(rows, loads, targets)
+        return sides
     _, which, many = np.unique(pending, axis=0, return_inverse=True, return_counts=True)
     which = np.where(many < _FEW, -1, np.arange(many.size))[which.reshape(-1)]
     for kind in np.unique(which):
@@ -158,8 +162,8 @@ def _crossing(bracket: Bracket, rows: IntArray) -> tuple[FloatArray, FloatArray]
 
     Both are drawn through 1 - target over prediction, 0 at the crossing: times grow like one over the room that is
     left, so that this is straighter than the prediction or its log, and it ends at 1 where the load is full. The chord
-    joins the ends; the curve is the inverse quadratic through them and the nearer of their neighbours. NaN where points are
-    missing, do not rise or say little.
+    joins the ends; the curve is the inverse quadratic through them and the nearer of their neighbours. NaN where points
+    are missing, do not rise or say little.
     """
     loads, sides = bracket.loads[rows], bracket.sides[rows]
     width = (loads[:, 2] - loads[:, 1])[:, None]

@@ -110,7 +110,8 @@ def corners(outside: FloatArray, alone: FloatArray, most: int = _MOST_CORNERS) -
 
 def _largest(points: FloatArray) -> FloatArray:
     """Without points that are at or below another in every coordinate."""
-    unique = np.unique(points, axis=0)
-    below = np.all(unique[:, None, :] <= unique[None, :, :], axis=2)
-    np.fill_diagonal(below, False)
-    return np.asarray(unique[~below.any(axis=1)])
+    below = np.all(points[:, None, :] <= points[None, :, :], axis=2)
+    same = below & below.T
+    below &= ~same
+    below |= np.tril(same, -1)  # of equal ones the first stays
+    return np.asarray(points[~below.any(axis=1)])

@@ -8,7 +8,7 @@ from itertools import combinations
 
 import numpy as np
 
-from qmodel.candidates import Candidate, few_of_each_kind, least_counts, optimistic_loads
+from qmodel.candidates import Candidate, feasible_at, few_of_each_kind, least_counts, optimistic_loads
 from qmodel.planning.assembly import cost_of
 from qmodel.planning.planned_pools import PlannedKind, PlannedPool
 from qmodel.types import Limits, RequestClass
@@ -98,7 +98,8 @@ def _joined(first: PlannedPool, second: PlannedPool, candidates: Sequence[Candid
     order = np.argsort(least_usd, kind="stable")
     order = order[least_usd[order] <= paid_usd_per_hour]
     theirs = [float(item is not first.candidate and item is not second.candidate) for item in able]
-    tried = [able[row] for row in few_of_each_kind(able, order, _MOST_TRIED, np.array(theirs))]
+    rows = few_of_each_kind(able, order, _MOST_TRIED, np.array(theirs))
+    tried = _enough([able[row] for row in rows], load, paid_usd_per_hour)
     options = [
         PlannedPool(
             candidate=candidate,
@@ -110,6 +111,28 @@ def _joined(first: PlannedPool, second: PlannedPool, candidates: Sequence[Candid
         if count > 0
     ]
     return [item for item in options if _cost(item) <= paid_usd_per_hour]
+
+
+def _enough(
+    candidates: Sequence[Candidate], load: Sequence[RequestClass], paid_usd_per_hour: float
+) -> list[Candidate]:
+    """Those of which as many replicas as may be paid carry the load."""
+    most = [_affordable(item, paid_usd_per_hour) for item in candidates]
+    some = [(item, count) for item, count in zip(candidates, most, strict=True) if count > 0]
+    if not some:
+        return []
+    counts = np.array([count for _, count in some])
+    worst = feasible_at([item for item, _ in some], load, counts, np.ones(counts.size))
+    return [item for (item, _), ratio in zip(some, worst.tolist(), strict=True) if ratio <= 1.0]
+
+
+def _affordable(candidate: Candidate, paid_usd_per_hour: float) -> int:
+    """The most replicas that cost no more; 0: not even one."""
+    paid = paid_usd_per_hour * (1.0 + _SAME)
+    count = min(int(paid / candidate.cost_usd_per_hour), candidate.max_replicas)
+    while count > 0 and candidate.least_cost(count) > paid:
+        count -= 1
+    return count
 
 
 def _cost(item: PlannedPool) -> float:
