@@ -113,9 +113,7 @@ def _joined(first: PlannedPool, second: PlannedPool, candidates: Sequence[Candid
     return [item for item in options if _cost(item) <= paid_usd_per_hour]
 
 
-def _enough(
-    candidates: Sequence[Candidate], load: Sequence[RequestClass], paid_usd_per_hour: float
-) -> list[Candidate]:
+def _enough(candidates: Sequence[Candidate], load: Sequence[RequestClass], paid_usd_per_hour: float) -> list[Candidate]:
     """Those of which as many replicas as may be paid carry the load."""
     most = [_affordable(item, paid_usd_per_hour) for item in candidates]
     some = [(item, count) for item, count in zip(candidates, most, strict=True) if count > 0]

@@ -12,7 +12,7 @@ import numpy as np
 from scipy import special
 
 from qmodel.queueing.replica.memory_growth import memory_swing
-from qmodel.queueing.replica.work import Work
+from qmodel.queueing.replica.work import Work, memory_use
 from qmodel.queueing.servers.halfin_whitt import residual_spread
 from qmodel.types import FloatArray, Overload, Replica
 
@@ -108,7 +108,7 @@ def memory_limit(replica: Replica, work: Work) -> MemoryLimit | None:
         return None
     tokens = (1.0 - replica.watermark) * replica.kv_tokens
     own, own_square = _admission_tokens(replica, work)
-    swing = memory_swing(replica, work)
+    swing, use = memory_swing(replica, work), memory_use(replica, work)
     output = work.lengths.output.mean
     gap = min(own_square / (2.0 * own), tokens / 2.0)
     fits = max(min(tokens - gap + swing.above_tokens, replica.kv_tokens) / work.held, 1.0)  # one always runs
@@ -120,7 +120,7 @@ def memory_limit(replica: Replica, work: Work) -> MemoryLimit | None:
         spread=float(np.sqrt(fits * one_variance)) + 1e-3,
         room=(tokens - own) / work.held,
         one_variance=one_variance,
-        one_skew=work.held_skew,
+        one_skew=use.skew,
         own_variance=max(own_square - own**2, 0.0) / work.held**2,
         own_gap=gap / work.held,
         recompute=swing.recompute,
@@ -129,7 +129,7 @@ def memory_limit(replica: Replica, work: Work) -> MemoryLimit | None:
         derating=_NO_WATERMARK_SHARE if replica.admission == "full_prompt" and replica.watermark <= 0.0 else 1.0,
         servers=fits / (1.0 + one_variance),
         heavy=heavy,
-        residual_spread=float(residual_spread(*work.memory_time)),
+        residual_spread=float(residual_spread(*use.time)),
     )
 
 
@@ -185,14 +185,15 @@ def length_overload(replica: Replica, work: Work) -> Overload | None:
     if replica.kv_tokens is None:
         return None
     tokens = (1.0 - replica.watermark) * replica.kv_tokens
-    if work.longest <= tokens:
+    longest = memory_use(replica, work).longest
+    if longest <= tokens:
         return None
     return Overload(
         kind="length",
-        value=work.longest,
+        value=longest,
         limit=tokens,
         reason=f"more than 1 request in 100 of a class needs over {tokens:,.0f} pool tokens, all a replica admits "
-        f"(99th percentile {work.longest:,.0f}); use a layout with more KV memory or cap the tokens of a request",
+        f"(99th percentile {longest:,.0f}); use a layout with more KV memory or cap the tokens of a request",
     )
 
 
@@ -215,7 +216,7 @@ def _heavy_ratio(replica: Replica, work: Work, fits: float) -> float:
     lengths = work.lengths
     p1, p2, _ = lengths.prompt.moments
     n2 = lengths.output.moments[1]
-    first, second, _ = work.memory_time
+    first, second, _ = memory_use(replica, work).time
     grown = 1.0 if replica.admission == "no_evict" else 0.5
     decode_s = work.steps * float(replica.step.tau_s(fits, work.context)) / fits
     prefill = replica.step.delta_s * p1 / (decode_s + replica.step.delta_s * p1)

@@ -10,7 +10,7 @@ import numpy as np
 
 from qmodel.types import FloatArray, Law, Lengths, Replica, RequestClass, Stream, mix_lengths
 
-__all__ = ["ClassWork", "Work", "bands", "law_bands", "pooled_work"]
+__all__ = ["ClassWork", "MemoryUse", "Work", "bands", "law_bands", "memory_use", "pooled_work"]
 
 _BANDS = 32  # output bands per class; more than 24 moves no percentile by a tenth of a per cent
 
@@ -51,9 +51,6 @@ class Work:
         context: KV tokens read per resident sequence and step.
         held: pool tokens held per resident sequence, averaged over its steps.
         held_variance: variance of the same.
-        held_skew: its skewness.
-        longest: pool tokens that one request in a hundred exceeds when it ends, of the class that needs most.
-        memory_time: first three moments of a request's tokens held times steps held, tokens^k.
     """
 
     rate_rps: float
@@ -64,9 +61,21 @@ class Work:
     context: float
     held: float
     held_variance: float
-    held_skew: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class MemoryUse:
+    """What requests hold of a replica's memory, beyond the mean and the variance.
+
+    Attributes:
+        skew: skewness of the pool tokens held per resident sequence.
+        longest: pool tokens that one request in a hundred exceeds when it ends, of the class that needs most.
+        time: first three moments of a request's tokens held times steps held, tokens^k.
+    """
+
+    skew: float
     longest: float
-    memory_time: tuple[float, float, float]
+    time: tuple[float, float, float]
 
 
 def pooled_work(replica: Replica, classes: Sequence[Stream | RequestClass]) -> Work:
@@ -110,10 +119,7 @@ def _pooled_work(replica: Replica, parts: tuple[tuple[str, float, Lengths, int],
     members = tuple(_class_work(replica, item, float(share)) for item, share in zip(classes, shares, strict=True))
     lengths = mix_lengths([item.lengths for item in classes], shares.tolist())
     chunks = float(sum(item.share * item.chunks for item in members))
-    grown = [_grown(replica, item.lengths) for item in classes]
     held, variance = _held(replica, lengths)
-    sums = np.stack([item.sums for item in grown])
-    mixed = shares @ sums
     return Work(
         rate_rps=float(rates.sum()),
         classes=members,
@@ -123,9 +129,19 @@ def _pooled_work(replica: Replica, parts: tuple[tuple[str, float, Lengths, int],
         context=lengths.mean_context,
         held=held,
         held_variance=variance,
-        held_skew=_held_skew(*mixed[:4].tolist()),
+    )
+
+
+@lru_cache(maxsize=512)
+def memory_use(replica: Replica, work: Work) -> MemoryUse:
+    """What requests hold of a memory that is limited; others need not know."""
+    shares = np.array([item.share for item in work.classes])
+    grown = [_grown(replica, item.lengths) for item in work.classes]
+    mixed = shares @ np.stack([item.sums for item in grown])
+    return MemoryUse(
+        skew=_held_skew(*mixed[:4].tolist()),
         longest=max(item.longest for item, share in zip(grown, shares.tolist(), strict=True) if share > 0),
-        memory_time=(float(mixed[4]), float(mixed[5]), float(mixed[6])),
+        time=(float(mixed[4]), float(mixed[5]), float(mixed[6])),
     )
 
 
