@@ -77,6 +77,25 @@ def test_a_target_met_with_room_at_a_higher_load_is_not_asked_for_below_it() -> 
     assert asked[-1][2].tolist() == [False, True]
 
 
+@pytest.mark.parametrize("room", [0.3, 0.1, 0.02])
+def test_times_that_grow_like_one_over_the_room_left_are_crossed_in_one_round(room: float) -> None:
+    def curve(x: FloatArray) -> FloatArray:
+        return np.asarray(np.log(room / np.maximum(1.0 - x, 1e-9)))
+
+    look, asked = recorded([curve], np.ones(1))
+    loads = np.array([[0.2, 0.5, 1.0 - room / 3.0, 1.0 - room / 4.0]])
+    found = narrowed(look, Bracket(loads=loads, sides=curve(loads)[..., None]))
+    assert len(asked) == 1
+    assert found.low[0] <= 1.0 - room < found.high[0]
+
+
+def test_a_target_that_is_met_at_the_upper_end_does_not_say_where_to_look() -> None:
+    look, asked = recorded([lambda x: np.full_like(x, -0.3), lambda x: np.log(0.5 / (1.0 - x))], np.ones(1))
+    sides = np.array([[[-0.3, -1.0], [-0.3, -0.3], [-np.inf, 0.4], [-np.inf, 0.5]]])
+    narrowed(look, Bracket(loads=np.array([[0.1, 0.3, 0.7, 0.75]]), sides=sides))
+    assert asked[0][1][0, 0] > 0.4
+
+
 @pytest.mark.parametrize(("each", "calls"), [(2, 1), (8, 2)])
 def test_many_cases_that_need_different_targets_are_looked_at_apart(each: int, calls: int) -> None:
     loads = np.tile([0.0, 0.1, 0.9, 0.9], (2 * each, 1))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+from threading import Thread
 
+import highspy
 import numpy as np
 import pytest
 from scipy.optimize import Bounds, LinearConstraint, milp
@@ -79,6 +81,26 @@ def test_relaxed_duals_are_the_change_of_the_optimum() -> None:
         again = solve_relaxed(moved, solver="highs")
         assert again is not None
         assert (again[0] - objective) / step == pytest.approx(duals[row], abs=1e-3)
+
+
+def test_highs_that_ran_with_workers_of_its_own_before_is_used_with_them() -> None:
+    program, found = random_master(3), []
+
+    def used_before() -> None:  # HiGHS keeps its workers for the thread that calls it
+        model = highspy.Highs()
+        model.setOptionValue("output_flag", False)
+        model.setOptionValue("threads", 2)
+        column = model.addVariable(lb=0.0, ub=5.0, type=highspy.HighsVarType.kInteger)
+        model.addConstr(2 * column >= 3)
+        model.minimize(column)
+        assert model.getModelStatus() == highspy.HighsModelStatus.kOptimal
+        found.append(solve_integer(program, solver="highs", mip_gap=0.0, time_limit_s=20.0))
+
+    thread = Thread(target=used_before)
+    thread.start()
+    thread.join()
+    assert [item.outcome for item in found] == ["optimal"]
+    assert found[0].objective == pytest.approx(scipy_optimum(program), rel=1e-6)
 
 
 def test_solver_prints_nothing_to_standard_output(capfd: pytest.CaptureFixture[str]) -> None:

@@ -24,7 +24,7 @@ from qmodel.queueing import (
     queueing_band,
     utilisation,
 )
-from qmodel.queueing.replica.error_bands import KNOTS, interpolated
+from qmodel.queueing.replica.error_bands import KNOTS, error_bands, interpolated
 from qmodel.types import METRICS, Burst, Law, Lengths, Metric, Stream
 from tests.queueing.bursty_pools import bursty_runs
 
@@ -32,6 +32,16 @@ ENGINE = Replica(step=StepLaw.linear(alpha_s=0.01, beta_s=1e-4, gamma_s=3e-8, de
 CHAT = Stream(name="chat", rate_rps=3.0, lengths=Lengths.independent(Law.constant(800), Law.constant(250)))
 LEVELS = st.one_of(st.none(), st.floats(0.01, 0.999))
 BURST = Burst(excess=(3.0,), decay_per_s=(0.1,))
+
+
+@given(used=st.floats(0.0, 1.2), memory=st.booleans(), bursty=st.booleans(), ranked=st.booleans(), p=LEVELS)
+def test_bands_of_all_metrics_are_those_of_each(
+    used: float, memory: bool, bursty: bool, ranked: bool, p: float | None
+) -> None:
+    found = error_bands(used, memory, bursty=bursty, ranked=ranked)
+    for metric in METRICS:
+        one = queueing_band(metric, p, used, memory, bursty=bursty, ranked=ranked)
+        assert found[metric].at(p) == pytest.approx(float(one), rel=1e-12)
 
 
 @given(

@@ -12,7 +12,7 @@ from hypothesis.strategies import floats, sampled_from
 from qmodel.queueing import pool, utilisation
 from qmodel.queueing.replica.chain import top_rate_rps
 from qmodel.queueing.replica.kv_limited import memory_limit, recomputed_share, sequences_running, share_blocked
-from qmodel.queueing.replica.work import pooled_work
+from qmodel.queueing.replica.work import memory_use, pooled_work
 from qmodel.simulation import draw_requests, simulate_pool, table_from_arrays
 from qmodel.types import Law, Lengths, Stream
 from qmodel.workload import lognormal_law
@@ -50,9 +50,11 @@ def test_skewness_of_what_a_reserved_sequence_holds_is_that_of_its_two_sizes() -
     output = Law.from_atoms(np.array([100.0, 500.0]), np.array([5.0, 1.0]))
     lengths = Lengths.independent(Law.constant(100), output)
     # in service half of the sequences hold 200 and half 600: as many short ones, five times as often
-    assert pooled_work(replica, [replace(stream, lengths=lengths)]).held_skew == pytest.approx(0.0, abs=1e-6)
+    held = memory_use(replica, pooled_work(replica, [replace(stream, lengths=lengths)]))
+    assert held.skew == pytest.approx(0.0, abs=1e-6)
     rare = Lengths.independent(Law.constant(100), Law.from_atoms(np.array([100.0, 500.0]), np.array([20.0, 1.0])))
-    assert pooled_work(replica, [replace(stream, lengths=rare)]).held_skew == pytest.approx(1.5, rel=1e-6)
+    held = memory_use(replica, pooled_work(replica, [replace(stream, lengths=rare)]))
+    assert held.skew == pytest.approx(1.5, rel=1e-6)
 
 
 def test_fixed_tokens_and_slope_count_for_memory_alone() -> None:
