@@ -113,7 +113,13 @@ def _on_lattice(position: FloatArray, kinks: FloatArray) -> FloatArray:
 
 
 def prefill_delay(
-    state: Backlog, replica: Replica | ReplicaStack, prompt: Law, idle: FloatArray, pooled_prompt: float
+    state: Backlog,
+    replica: Replica | ReplicaStack,
+    prompt: Law,
+    idle: FloatArray,
+    pooled_prompt: float,
+    *,
+    mean_only: bool = False,
 ) -> PrefillDelay:
     """Law of the delay of a request with prompt law ``prompt``.
 
@@ -126,6 +132,7 @@ def prefill_delay(
         prompt: prompts of the class.
         idle: probability that the arrival finds its replica empty, shape (C,).
         pooled_prompt: mean prompt over all classes, tokens.
+        mean_only: nothing but the mean is asked for: where no budget fills, one step then stands for all of them.
     """
     delta = np.asarray(replica.step.delta_s)[..., None]
     if prompt is state.prompt:
@@ -138,10 +145,18 @@ def prefill_delay(
         beside = 1.0 - state.clump[:, None] * state.wave
         start, behind = start * beside, gone * beside[:, None, :]
     over = np.fft.rfft(state.left, 2 * CELLS, axis=1)
-    own_step = lumped(_started(start, behind, over))
     tokens = np.arange(CELLS) * state.cell[:, None]
     weight = (1.0 - state.idle)[:, None] * state.weight
-    if bool((tokens[:, -1] + state.cell / 2.0 > state.budget).any()):
+    width, late = 2.0 * state.passed * state.step_s, (1.0 - 2.0 * state.passed) * state.step_s
+    fills = bool((tokens[:, -1] + state.cell / 2.0 > state.budget).any())
+    if mean_only and not fills:
+        together = np.einsum("cl,clf->cf", state.weight[:, :-1], behind[:, :-1])
+        together += state.weight[:, -1:] * behind[:, -1] * over
+        own_step, weight = lumped((start * together)[:, None]), (1.0 - state.idle)[:, None]
+        width, late = ((state.weight * item).sum(axis=1, keepdims=True) for item in (width, late))
+    else:
+        own_step = lumped(_started(start, behind, over))
+    if fills:
         exponent = (state.rate_rps[:, None] * state.window_s)[..., None] * state.wave[:, None, :]
         uniform = (1.0 + _TINY - gone) / (exponent + _TINY)  # (1 - e^-x)/x, which is 1 at 0
         ahead = lumped(_started(start, uniform, over))
@@ -149,7 +164,9 @@ def prefill_delay(
     else:
         behind_tokens = None
         seconds = (state.tau_s[:, None] + delta * tokens)[:, None, :]
-    return _delay(state, replica, own, seconds, own_step * weight[..., None], idle, behind_tokens)
+    if bool((state.passed < 0.5).any()):  # what is left of the step lasts step (1 - passed) on average
+        seconds = seconds + late[..., None]
+    return _delay(state, replica, own, seconds, width, own_step * weight[..., None], idle, behind_tokens)
 
 
 def _started(start: ComplexArray, gone: ComplexArray, over: ComplexArray) -> ComplexArray:
@@ -211,6 +228,7 @@ def _delay(
     replica: Replica | ReplicaStack,
     own: FloatArray,
     seconds: FloatArray,
+    width: FloatArray,
     mass: FloatArray,
     idle: FloatArray,
     behind_tokens: FloatArray | None,
@@ -224,12 +242,9 @@ def _delay(
     alone_mass = own * idle[:, None]
     total = mass.sum(axis=(1, 2)) + alone_mass.sum(axis=1)
     mass /= total[:, None, None]
-    step_s, passed = state.step_s, state.passed
-    if bool((passed < 0.5).any()):  # what is left of the step lasts step (1 - passed) on average
-        seconds = seconds + ((1.0 - 2.0 * passed) * step_s)[..., None]
     return PrefillDelay(
         start_s=seconds,
-        width_s=2.0 * passed * step_s,
+        width_s=width,
         mass=mass,
         alone_s=alone,
         blur_s=np.minimum(delta * state.cell[:, None], alone),  # one cell: the lattice must not show

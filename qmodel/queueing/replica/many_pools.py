@@ -242,7 +242,7 @@ def _columns(state: SolvedPools, wanted: Sequence[Wanted], waiting: Backlog | No
         mine = [column for column, item in enumerate(wanted) if item[0] == member.name]
         if not mine:
             continue
-        view = ClassView.of(state, member, waiting)
+        view = ClassView.of(state, member, waiting, means_only=all(wanted[column][2] is None for column in mine))
         levels: dict[Metric, list[float]] = {}
         for column in mine:
             _, metric, p = wanted[column]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -101,15 +102,19 @@ class ClassView:
     found: PrefillDelay | None
 
     @classmethod
-    def of(cls, state: SolvedPools, member: ClassWork, waiting: Backlog | None) -> ClassView:
+    def of(
+        cls, state: SolvedPools, member: ClassWork, waiting: Backlog | None, *, means_only: bool = False
+    ) -> ClassView:
+        """The view of one class; ``means_only``: no law will be asked for."""
         seen = state.seen if state.ranks is None else state.ranks.seen_by(member, state.seen)
         if waiting is None:
             return cls(state=state, member=member, seen=seen, left=state.left_by(member, None, None), found=None)
         prompt, pooled = member.lengths.prompt, state.work.lengths.prompt.mean
-        found = in_turn = prefill_delay(waiting, state.replica, prompt, state.seen.idle, pooled)
+        delay = partial(prefill_delay, mean_only=means_only)
+        found = in_turn = delay(waiting, state.replica, prompt, state.seen.idle, pooled)
         if state.ranks is not None:
             ranked = state.ranks.found_by(member, waiting)
-            found = prefill_delay(ranked, state.replica, prompt, seen.idle, pooled)
+            found = delay(ranked, state.replica, prompt, seen.idle, pooled)
         return cls(state=state, member=member, seen=seen, left=state.left_by(member, waiting, in_turn), found=found)
 
     def steps_to(self, name: str) -> FloatArray | None:
