@@ -12,7 +12,7 @@ import numpy as np
 
 from qmodel.candidates.stage_candidates import Stage, StageCandidate
 from qmodel.evaluation import value_of
-from qmodel.queueing.replica.error_bands import error_bands
+from qmodel.queueing.replica.error_bands import bands_by_metric
 from qmodel.queueing.replica.percentiles import GridLaw
 from qmodel.queueing.tandem.decode_stage import DecodePool, decode_load, solve_decode
 from qmodel.queueing.tandem.delays import no_delay
@@ -94,7 +94,7 @@ def _worst(candidate: StageCandidate, classes: Sequence[RequestClass], count: in
         if first.overload is not None:
             return np.inf
         laws, upper = first.first_s, candidate.confidence == "p90"
-        bands = error_bands(first.utilisation, False)
+        bands = bands_by_metric(first.utilisation, False)
         return max(
             float(laws[item.name].mean_s[0] if slo.p is None else laws[item.name].quantile(slo.p)[0])
             * (1.0 + (bands[slo.metric].at(slo.p) if upper else 0.0))

@@ -260,13 +260,12 @@ def _within(options: SolverOptions, started_s: float) -> SolverOptions:
 
 def _planned(search: _Search, choice: Choice) -> Plan:
     instance, options = search.instance, search.options
-    for trusting in (True, False):
-        built = _built(search, choice, trusting)
-        if built is None:  # pools in a row do not keep what their columns promised, and no few replicas help
-            return _unified_only(search, choice)
-        result = evaluate_fleet(instance, built.fleet)
-        if result.feasible:
-            break
+    found = _evaluated(search, choice, trusting=True)
+    if found is not None and not found[1].feasible:
+        found = _evaluated(search, choice, trusting=False)
+    if found is None:  # pools in a row do not keep what their columns promised, and no few replicas help
+        return _unified_only(search, choice)
+    built, result = found
     pools, row, fleet = built.pools, built.row, result.fleet
     if any(row.path == "fleet" and row.metric == "makespan" and not _holds(row, instance) for row in result.slo):
         return without_fleet(instance, "limit", "gap", _PARTS_LATE, search.started_s, choice.bound_usd_per_hour)
@@ -316,6 +315,12 @@ def _planned(search: _Search, choice: Choice) -> Plan:
     return plan
 
 
+def _evaluated(search: _Search, choice: Choice, *, trusting: bool) -> tuple[BuiltFleet, Evaluation] | None:
+    """The cheapest fleet of what was chosen with its predictions; None where pools in a row miss targets."""
+    built = _built(search, choice, trusting)
+    return None if built is None else (built, evaluate_fleet(search.instance, built.fleet))
+
+
 def _built(search: _Search, choice: Choice, trusting: bool) -> BuiltFleet | None:
     """The cheapest fleet of what was chosen.
 
@@ -324,17 +329,9 @@ def _built(search: _Search, choice: Choice, trusting: bool) -> BuiltFleet | None
     """
     limits, able = search.limits, search.candidates.candidates
 
-    def of(chosen: Choice, stages: StageColumns) -> BuiltFleet | None:
-        return build(
-            search.instance,
-            chosen,
-            stages.chains,
-            able,
-            limits,
-            search.sets,
-            options=search.options,
-            trusting=trusting,
-        )
+    def of(one: Choice, stages: StageColumns) -> BuiltFleet | None:
+        instance, options = search.instance, search.options
+        return build(instance, one, stages.chains, able, limits, search.sets, options=options, trusting=trusting)
 
     found = [of(item, search.stages) for item in (choice, *choice.doubtful)]
     open_gap = choice.cost_usd_per_hour > choice.bound_usd_per_hour * (1.0 + search.options.mip_gap)

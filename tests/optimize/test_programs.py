@@ -87,7 +87,7 @@ def test_highs_that_ran_with_workers_of_its_own_before_is_used_with_them() -> No
     program, found = random_master(3), []
 
     def used_before() -> None:  # HiGHS keeps its workers for the thread that calls it
-        model = highspy.Highs()
+        model = highspy.Highs()  # type: ignore[no-untyped-call]
         model.setOptionValue("output_flag", False)
         model.setOptionValue("threads", 2)
         column = model.addVariable(lb=0.0, ub=5.0, type=highspy.HighsVarType.kInteger)

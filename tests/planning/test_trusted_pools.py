@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import qmodel as qm
-from qmodel.candidates import Candidate, Column, enumerate_candidates, frontier
-from qmodel.planning import assembly, planner
+from qmodel.candidates import Candidate, Column, enumerate_candidates, feasible_at, frontier
+from qmodel.planning import planner
 from qmodel.planning.assembly import pools_of
 from qmodel.planning.built_fleets import BuiltFleet, build
 from qmodel.planning.planned_pools import PlannedPool
@@ -33,13 +33,12 @@ def p1_column(gpu: str, factor: float = 1.0) -> tuple[Instance, Column]:
 def looks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Counts that pools are looked at with from now on."""
     asked: list[int] = []
-    whole = assembly.feasible_at
 
     def recorded(candidates: Any, classes: Any, counts: Any, loads: Any) -> Any:
         asked.extend(counts.tolist())
-        return whole(candidates, classes, counts, loads)
+        return feasible_at(candidates, classes, counts, loads)
 
-    monkeypatch.setattr(assembly, "feasible_at", recorded)
+    monkeypatch.setattr("qmodel.planning.assembly.feasible_at", recorded)
     return asked
 
 

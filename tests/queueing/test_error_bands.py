@@ -24,7 +24,7 @@ from qmodel.queueing import (
     queueing_band,
     utilisation,
 )
-from qmodel.queueing.replica.error_bands import KNOTS, error_bands, interpolated
+from qmodel.queueing.replica.error_bands import KNOTS, bands_by_metric, interpolated
 from qmodel.types import METRICS, Burst, Law, Lengths, Metric, Stream
 from tests.queueing.bursty_pools import bursty_runs
 
@@ -38,7 +38,7 @@ BURST = Burst(excess=(3.0,), decay_per_s=(0.1,))
 def test_bands_of_all_metrics_are_those_of_each(
     used: float, memory: bool, bursty: bool, ranked: bool, p: float | None
 ) -> None:
-    found = error_bands(used, memory, bursty=bursty, ranked=ranked)
+    found = bands_by_metric(used, memory, bursty=bursty, ranked=ranked)
     for metric in METRICS:
         one = queueing_band(metric, p, used, memory, bursty=bursty, ranked=ranked)
         assert found[metric].at(p) == pytest.approx(float(one), rel=1e-12)

@@ -42,6 +42,28 @@ def test_one_replica_has_every_arrival_whatever_the_router() -> None:
     np.testing.assert_allclose(queued, alone, rtol=1e-9)
 
 
+@pytest.mark.parametrize("router", ["random", "round_robin", "jsq"])
+@pytest.mark.parametrize("budget", [512, 2048, 100_000])
+@pytest.mark.parametrize("priority", [0, 1])
+def test_means_asked_alone_are_those_asked_with_percentiles(router: Router, budget: int, priority: int) -> None:
+    replica = Replica(
+        step=StepLaw.linear(alpha_s=0.01, beta_s=1e-4, delta_s=4e-5), max_num_seqs=64, max_batched_tokens=budget
+    )
+    chat = Lengths.independent(lognormal_law(700.0, 0.8, maximum=4000), Law.constant(200))
+    code = Lengths.independent(Law.constant(1500), lognormal_law(60.0, 0.9, maximum=400))
+    streams = [
+        Stream(name="chat", rate_rps=2.0, lengths=chat),
+        Stream(name="code", rate_rps=1.0, lengths=code, priority=priority),
+    ]
+    counts = np.array([1, 3, 8] * 3)
+    loads = np.repeat([0.1, 0.7, 0.95], 3) / utilisation(replica, streams, counts, np.ones(9))
+    means: list[Wanted] = [(name, metric, None) for name in ("chat", "code") for metric in ("ttft", "completion")]
+    laws: list[Wanted] = [(name, "ttft", 0.9) for name in ("chat", "code")]
+    alone = pool_metrics(replica, streams, counts, loads, router, means)
+    together = pool_metrics(replica, streams, counts, loads, router, [*means, *laws])
+    np.testing.assert_allclose(alone, together[:, :4], rtol=1e-12)
+
+
 def test_times_per_token_asked_alone_are_those_asked_with_others() -> None:
     replica = Replica(
         step=StepLaw.linear(alpha_s=0.01, beta_s=1e-4, delta_s=4e-5), max_num_seqs=64, max_batched_tokens=1024

@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 from qmodel.queueing import pool
+from qmodel.queueing.replica.prefill import lumped
+from qmodel.queueing.replica.step_chain import CELLS, stationary, stationary_within_budget
 from qmodel.types import FloatArray, Law, Lengths, Replica, Stream
 from tests.queueing.llm_cases import chat_8b, linear, small
 
@@ -21,6 +23,18 @@ def test_an_idle_replica_prefills_at_once() -> None:
     ttft = pool(replica, [replace(stream, lengths=lengths)], 1)["chat"].ttft
     assert ttft.mean == pytest.approx(0.008 + 512 * 3e-5, rel=1e-3)
     assert ttft.quantile(0.99) == pytest.approx(ttft.mean, rel=0.02)
+
+
+def test_step_lengths_within_the_budget_are_those_of_the_laws_collected() -> None:
+    rng = np.random.default_rng(5)
+    law = rng.dirichlet(np.full(40, 0.3), 6)
+    arrivals = 0.02 * np.arange(1.0, 12.0)[:, None] * rng.uniform(0.2, 3.0, (6, 1, 1))  # more in longer steps
+    gone = np.exp(-arrivals * (1.0 - np.fft.rfft(law, 2 * CELLS, axis=1))[:, None, :])
+    collected = lumped(gone)
+    reach = np.full(6, CELLS - 1.0)
+    nodes, left, taken = stationary(collected, collected[:, -1:], reach, reach)
+    np.testing.assert_allclose(stationary_within_budget(gone), nodes, rtol=1e-10, atol=1e-14)
+    assert left.shape == (6, 1) and not left.any() and (taken == 1.0).all()
 
 
 def test_a_prompt_beyond_the_budget_takes_several_steps() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from qmodel.queueing.replica.chain import top_rate_rps
-from qmodel.queueing.replica.error_bands import ErrorBand, error_bands, queueing_band
+from qmodel.queueing.replica.error_bands import ErrorBand, bands_by_metric, queueing_band
 from qmodel.queueing.replica.kv_limited import memory_limit
 from qmodel.queueing.replica.pool_cases import Wanted, broadcast_cases, check_wanted, rows_by_replica
 from qmodel.queueing.replica.work import ClassWork, pooled_work
@@ -32,7 +32,7 @@ def class_bands(
         bursty: whether arrivals clump beyond Poisson.
     """
     ranked = len({item.priority for item in classes}) > 1
-    by_metric = error_bands(utilisation, by_memory, bursty=bursty, ranked=ranked)
+    by_metric = bands_by_metric(utilisation, by_memory, bursty=bursty, ranked=ranked)
     return {item.name: {metric: by_metric[_measured_as(metric, item)] for metric in METRICS} for item in classes}
 
 

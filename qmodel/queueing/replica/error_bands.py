@@ -14,9 +14,9 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from qmodel.types import METRICS, FloatArray, Metric
+from qmodel.types import METRICS, FloatArray, IntArray, Metric
 
-__all__ = ["KNOTS", "BandKind", "ErrorBand", "error_bands", "interpolated", "least_band", "queueing_band"]
+__all__ = ["KNOTS", "BandKind", "ErrorBand", "bands_by_metric", "interpolated", "least_band", "queueing_band"]
 
 BandKind = Literal["slots", "kv", "slots ranked", "kv ranked", "bursty"]
 
@@ -113,13 +113,13 @@ def queueing_band(
     return np.asarray(np.tensordot(weights, _at_levels(metric, used, memory, bursty, ranked), axes=1))
 
 
-def error_bands(
+def bands_by_metric(
     utilisation: float, by_memory: bool, *, bursty: bool = False, ranked: bool = False
 ) -> dict[Metric, ErrorBand]:
     """The bands of all metrics at one utilisation; arguments as for :func:`queueing_band`.
 
     Example:
-        >>> error_bands(0.7, False)["ttft"].p95
+        >>> bands_by_metric(0.7, False)["ttft"].p95
         0.095
     """
     kinds = _kinds("kv" if by_memory else "slots", bursty, ranked)
@@ -180,6 +180,8 @@ def _with_end(at_knots: FloatArray) -> FloatArray:
 
 def _between(with_end: FloatArray, utilisation: FloatArray | float) -> FloatArray:
     """Values between knots of curves whose values at the knots and the end are on the last axis, shape (..., *used)."""
+    place: int | IntArray
+    part: float | FloatArray
     if isinstance(utilisation, float):
         place = min(max(bisect_right(_PLACES, utilisation) - 1, 0), len(KNOTS) - 1)
         part = min(max((utilisation - _PLACES[place]) / (_PLACES[place + 1] - _PLACES[place]), 0.0), 1.0)

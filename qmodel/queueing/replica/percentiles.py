@@ -175,7 +175,7 @@ def _mixture_quantiles(
         if some < 0.7 * rows.size:
             rows, time, low, high, before, moving = (item[left] for item in (rows, time, low, high, before, moving))
             kernels = tuple(item[left] for item in kernels)
-    return found
+    return np.asarray(found)
 
 
 def _level(

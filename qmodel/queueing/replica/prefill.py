@@ -17,7 +17,7 @@ import numpy.typing as npt
 from qmodel.queueing.replica.chain import Occupancy, full_budget_batch, node_mean
 from qmodel.queueing.replica.shortest_queue import share_coming, share_passed
 from qmodel.queueing.replica.stacks import ReplicaStack, WorkStack
-from qmodel.queueing.replica.step_chain import CELLS, FILLED, left_over, marks, stationary
+from qmodel.queueing.replica.step_chain import CELLS, FILLED, left_over, marks, stationary, stationary_within_budget
 from qmodel.queueing.replica.work import Work
 from qmodel.types import FloatArray, Law, Replica
 
@@ -117,9 +117,12 @@ def backlog(
         )
         size = left_over(budget / cell)
         got = _called(calls, rate_rps, windows, wave, span, cell, size, share_passed(beside, rate_rps[:, None] * steps))
-    collected = lumped(got.gone)
-    behind = collected[:, -1:] if got.behind is None else lumped(got.behind)
-    nodes, left, taken = stationary(collected, behind, budget / cell, span / cell)
+    if bool((budget >= cell * (CELLS - 1)).all()):
+        nodes, left, taken = stationary_within_budget(got.gone), np.zeros((cell.size, 1)), np.ones(cell.size)
+    else:
+        collected = lumped(got.gone)
+        behind = collected[:, -1:] if got.behind is None else lumped(got.behind)
+        nodes, left, taken = stationary(collected, behind, budget / cell, span / cell)
     some = left.sum(axis=1, keepdims=True)
     mean_tokens = span * (nodes @ FILLED + some[:, 0]) + cell * (left @ np.arange(left.shape[1]))
     left = left * got.late  # arrivals fall into steps that collect much

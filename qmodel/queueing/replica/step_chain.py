@@ -5,12 +5,15 @@ On a lattice of tokens; see docs/theory/replica.md.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
+import numpy.typing as npt
 from numpy.lib.stride_tricks import as_strided
 
 from qmodel.types import FloatArray
 
-__all__ = ["CELLS", "FILLED", "left_over", "marks", "stationary"]
+__all__ = ["CELLS", "FILLED", "left_over", "marks", "stationary", "stationary_within_budget"]
 
 CELLS = 80  # token lattice
 _NODES = 10  # step lengths between an empty and a full budget
@@ -80,6 +83,38 @@ def _solved(
         left[beyond >= CELLS] = 0.0
         balance[:, _NODES + 1 :] = part * left
         balance[:, _NODES + 2 :] += (1.0 - part) * left[:, :-1]
+    law = _balanced(balance)
+    taken = np.ones(cases) if size == 1 else _taken(law, sources, budget_cells, span_cells)
+    return law[:, : _NODES + 1], law[:, _NODES + 1 :], taken
+
+
+def stationary_within_budget(gone: npt.NDArray[np.complex128]) -> FloatArray:
+    """Probabilities of the step lengths where no step leaves tokens over, shape (C, nodes + 1).
+
+    As :func:`stationary` finds them. How far the next step is filled is linear in the law of what a step collects, and
+    so in its transform: the law itself is not needed.
+
+    Args:
+        gone: transform on twice the lattice of what a step of each length collects, shape (C, nodes + 1, cells + 1).
+    """
+    cases, nodes, _ = gone.shape
+    filled = gone.view(float).reshape(cases * nodes, -1) @ _filled_by_transform()
+    return _balanced(np.swapaxes(filled.reshape(cases, nodes, nodes), 1, 2).copy())
+
+
+@lru_cache(maxsize=1)
+def _filled_by_transform() -> FloatArray:
+    """Step lengths that follow, per real and imaginary part of a transform, shape (2 cells + 2, nodes + 1)."""
+    each = np.eye(CELLS + 1)
+    spread = np.fft.irfft(np.stack([each, 1j * each], axis=1), 2 * CELLS, axis=-1)
+    law = spread[..., :CELLS].copy()
+    law[..., -1] += spread[..., CELLS:].sum(axis=-1)
+    place = np.arange(CELLS) / (CELLS - 1.0) * _NODES
+    return np.asarray((law @ _split(place, _NODES + 1)).reshape(2 * CELLS + 2, _NODES + 1))
+
+
+def _balanced(balance: FloatArray) -> FloatArray:
+    """Stationary law of chains whose moves to each state are in the rows, which are written over; shape (C, states)."""
     diagonal = np.arange(balance.shape[1])
     balance[:, diagonal, diagonal] -= 1.0
     balance[:, 0] = 1.0
@@ -87,8 +122,7 @@ def _solved(
     total[:, 0] = 1.0
     law = np.maximum(np.linalg.solve(balance, total)[..., 0], 0.0)
     law /= law.sum(axis=1, keepdims=True)
-    taken = np.ones(cases) if size == 1 else _taken(law, sources, budget_cells, span_cells)
-    return law[:, : _NODES + 1], law[:, _NODES + 1 :], taken
+    return np.asarray(law)
 
 
 def _move_on(behind: FloatArray, moved: FloatArray) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from qmodel.queueing.replica.error_bands import error_bands
+from qmodel.queueing.replica.error_bands import bands_by_metric
 from qmodel.queueing.replica.percentiles import GridLaw, KernelLaw
 from qmodel.queueing.replica.predictions import ClassPrediction, Prediction
 from qmodel.queueing.tandem.decode_stage import DecodePool
@@ -55,8 +55,8 @@ def row_metrics(first: GridLaw, hops: Sequence[Hop], lengths: Lengths, prefill_u
     of the prefill pool for ``ttft`` and of the busiest pool for the others; simulated rows were off less on average.
     """
     busiest = max(prefill_utilisation, *(hop.pool.utilisation for hop in hops))
-    bands = error_bands(busiest, by_memory=False)
-    first_band = error_bands(prefill_utilisation, by_memory=False)["ttft"]
+    bands = bands_by_metric(busiest, by_memory=False)
+    first_band = bands_by_metric(prefill_utilisation, by_memory=False)["ttft"]
     ttft = Prediction(mean=float(first.mean_s[0]), law=first, error=first_band)
     ways = _ways(hops, lengths)
     start = nodes_of_grid(first)
