@@ -4,6 +4,7 @@ from qmodel.candidates.batch_columns import columns_for_group
 from qmodel.candidates.batch_frontiers import least_batch_replicas
 from qmodel.candidates.columns import ColumnSet, columns_for_model
 from qmodel.candidates.enumeration import CandidateSet, RefusedCandidate, enumerate_candidates
+from qmodel.candidates.fleet_wide_columns import FleetWideColumns, columns_over_fleet
 from qmodel.candidates.frontiers import (
     Frontier,
     carried_of,
@@ -14,6 +15,7 @@ from qmodel.candidates.frontiers import (
     unit_loads,
 )
 from qmodel.candidates.joint_rows import Level, joint_levels
+from qmodel.candidates.load_curves import LoadCurve, curves_of
 from qmodel.candidates.mix_columns import Column
 from qmodel.candidates.mixed_pools import Blend, SharedPool
 from qmodel.candidates.open_pools import OpenPool, open_pools_of
@@ -33,7 +35,9 @@ __all__ = [
     "Chain",
     "Column",
     "ColumnSet",
+    "FleetWideColumns",
     "Frontier",
+    "LoadCurve",
     "MeasuredCandidate",
     "OpenPool",
     "PoolKind",
@@ -50,9 +54,11 @@ __all__ = [
     "carried_of",
     "feasible_at",
     "few_of_each_kind",
+    "columns_over_fleet",
     "frontier",
     "least_batch_replicas",
     "least_counts",
+    "curves_of",
     "open_pools_of",
     "optimistic_loads",
     "resource_shares",

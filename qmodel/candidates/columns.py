@@ -18,7 +18,7 @@ from qmodel.candidates.pool_kinds import Candidate
 from qmodel.candidates.promising import few_of_each_kind, most_promising, optimistic_costs, paid_usd_per_hour
 from qmodel.types import FloatArray, RequestClass
 
-__all__ = ["ColumnSet", "columns_for_model"]
+__all__ = ["ColumnSet", "columns_for_model", "most_replicas"]
 
 _SHARED_CANDIDATES = 6  # whose shared pools are looked at from the start
 _MIXED = 4  # classes whose unequal mixes are looked at; more are put together whole
@@ -301,11 +301,11 @@ def _top_ratios(
     No smaller pool carries more each, and no fleet that is worth having pays more than ``budget`` for this model.
     """
     sizes = np.array(
-        [1 if candidate.router == "random" else _most_replicas(candidate, budget) for candidate in candidates]
+        [1 if candidate.router == "random" else most_replicas(candidate, budget) for candidate in candidates]
     )
     return np.asarray(frontier(candidates, [item], sizes, known).high / sizes)
 
 
-def _most_replicas(candidate: Candidate, budget: float) -> int:
+def most_replicas(candidate: Candidate, budget: float) -> int:
     paid = candidate.max_replicas if np.isinf(budget) else int(budget / candidate.cost_usd_per_hour * (1 + 1e-9))
     return max(min(candidate.max_replicas, paid), 1)

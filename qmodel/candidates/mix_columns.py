@@ -13,16 +13,19 @@ from qmodel.candidates.promising import optimistic_costs
 from qmodel.types import FloatArray, IntArray, RequestClass
 
 __all__ = [
+    "ALL_SIZES",
     "NOT_TRIED",
     "Column",
     "MixColumns",
+    "cheapest_usd",
     "columns_of_mix",
+    "tried_counts",
     "undominated",
 ]
 
 NOT_TRIED = -1  # a least count that was not looked for: even its optimistic cost is beyond the best
 _FIRST = 4  # candidates tried before the others are held against the best of them
-_ALL_SIZES = 12  # up to here every count becomes a column; beyond, a spread of counts
+ALL_SIZES = 12  # up to here every count becomes a column; beyond, a spread of counts
 _NO_LOAD = 1e-6  # of the largest stable load: only the hardware speaks
 
 
@@ -87,7 +90,7 @@ def columns_of_mix(
         )
     known: dict[tuple[int, int], tuple[float, float]] = {}
     least = _least(candidates, mix, known, all_of_them=every_count, floor_usd=floor_usd)
-    best = _cheapest(candidates, least)
+    best = cheapest_usd(candidates, least)
     if floor_usd is not None and (least > 0).any():
         carried = {item.name: 1.0 for item in mix}
         least_pools = [
@@ -105,7 +108,9 @@ def columns_of_mix(
         )
     counts = _useful_counts(candidates, mix, least, np.inf if every_count else best, elsewhere_usd)
     cases = [
-        (position, count) for position, sizes in enumerate(counts) for count in _tried(candidates[position], sizes)
+        (position, count)
+        for position, sizes in enumerate(counts)
+        for count in tried_counts(candidates[position], sizes)
     ]
     columns = []
     ratios = np.zeros(len(candidates))
@@ -133,7 +138,7 @@ def columns_of_mix(
         spread=tuple(
             position
             for position, (item, most) in enumerate(zip(candidates, counts, strict=True))
-            if not item.adds_up and most > _ALL_SIZES
+            if not item.adds_up and most > ALL_SIZES
         ),
         known=known,
     )
@@ -158,11 +163,11 @@ def _least(
         least[np.setdiff1d(rows, tried)] = NOT_TRIED
         if tried.size:
             least[tried] = least_counts([candidates[row] for row in tried.tolist()], mix, known)
-        best = min(best, _cheapest(candidates, least))
+        best = min(best, cheapest_usd(candidates, least))
     return least
 
 
-def _cheapest(candidates: Sequence[Candidate], least: IntArray) -> float:
+def cheapest_usd(candidates: Sequence[Candidate], least: IntArray) -> float:
     """Cost of the cheapest pool at its least count whatever else is bought, USD/h; infinite where there is none."""
     most = np.array(
         [
@@ -202,11 +207,11 @@ def _useful_counts(
     return useful
 
 
-def _tried(candidate: Candidate, most: int) -> list[int]:
+def tried_counts(candidate: Candidate, most: int) -> list[int]:
     """Counts that become columns: one where pools of any count carry in proportion to it, else all or a spread."""
     if candidate.adds_up:
         return [1] if most else []
-    return list(range(1, most + 1)) if most <= _ALL_SIZES else _spread(most)
+    return list(range(1, most + 1)) if most <= ALL_SIZES else _spread(most)
 
 
 def _spread(most: int) -> list[int]:

@@ -20,7 +20,7 @@ _BETWEEN = 0.999  # the least between two of them is no further below
 _PERCENTILE_ABOVE_MEAN = 0.9  # from this level up a TPOT percentile is never below the mean
 
 
-def resource_shares(candidates: Sequence[Candidate], item: RequestClass) -> FloatArray:
+def resource_shares(candidates: Sequence[Candidate], item: RequestClass, *, within_targets: bool = True) -> FloatArray:
     """Least share of one replica's step time that the whole demand of a class takes, shape (J,).
 
     A token takes tau(b)/b of a step, least at large batches; classes share the batch, so
@@ -31,6 +31,7 @@ def resource_shares(candidates: Sequence[Candidate], item: RequestClass) -> Floa
     Args:
         candidates: shape (J,).
         item: the class.
+        within_targets: the TPOT target holds in each of these pools; else it does not limit the batch.
 
     Returns:
         Shares of the time of one replica; infinite where not even one sequence meets the TPOT target.
@@ -40,13 +41,14 @@ def resource_shares(candidates: Sequence[Candidate], item: RequestClass) -> Floa
         limit_s = tpot_limit_s(item, candidates[0].confidence) if candidates[0].role == "decode" else np.inf
         tokens_s = [0.0 if one.role == "prefill" else _token_s(one.replica, limit_s) for one in candidates]
         return np.array([stage_time(one, item, token_s) for one, token_s in zip(candidates, tokens_s, strict=True)])
-    return np.array([_share(candidate, item) for candidate in candidates])
+    limits_s = [tpot_limit_s(item, one.confidence) if within_targets else np.inf for one in candidates]
+    return np.array([_share(one, item, limit_s) for one, limit_s in zip(candidates, limits_s, strict=True)])
 
 
-def _share(candidate: Candidate, item: RequestClass) -> float:
+def _share(candidate: Candidate, item: RequestClass, limit_s: float) -> float:
     replica, lengths, step = candidate.replica, item.lengths, candidate.replica.step
     kv_s = step.gamma_s * (lengths.e_pn + lengths.output.moments[1] / 2.0)
-    work_s = (lengths.output.mean - 1.0) * _token_s(replica, tpot_limit_s(item, candidate.confidence)) + kv_s
+    work_s = (lengths.output.mean - 1.0) * _token_s(replica, limit_s) + kv_s
     return least_served(item) * item.rate_rps * (work_s + step.delta_s * lengths.prompt.mean)
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from qmodel.planning.latency_search import NO_TARGET_S
 from qmodel.planning.plans import Plan
+from qmodel.planning.record import scope_from
 from qmodel.report import gpus_by_type
-from qmodel.types import Layout, PoolRow, SloRow
+from qmodel.types import Layout, PoolRow, SloRow, decisive
 
 __all__ = ["plan_metrics"]
 
@@ -26,7 +29,8 @@ def plan_metrics(plan: Plan) -> Metrics:
     metrics["cost", "bound_usd_per_hour"] = plan.bound_usd_per_hour
     for gpu, count in gpus_by_type(plan.pools).items():
         metrics["gpus", gpu] = count
-    worst = _worst_targets(plan.slo)
+    scope = scope_from(plan.inputs)
+    worst = _worst_targets(plan.slo if scope == "pool" else decisive(plan.slo, scope))
     for name, row in worst.items():
         metrics["predicted", name] = row.predicted_s
     for name, row in worst.items():
@@ -44,7 +48,7 @@ def plan_metrics(plan: Plan) -> Metrics:
     return metrics
 
 
-def _worst_targets(targets: tuple[SloRow, ...]) -> dict[str, SloRow]:
+def _worst_targets(targets: Sequence[SloRow]) -> dict[str, SloRow]:
     """Each target's row on the path where it is tightest; the mixture over paths only where there is no other."""
     worst: dict[str, SloRow] = {}
     for row in targets:

@@ -2,8 +2,9 @@
 
 from qmodel.evaluation.api_pools import ApiCase
 from qmodel.evaluation.assessment import assess, slo_ratios
-from qmodel.evaluation.bindings import MOVED_BY, TOLERANCE, value_of
+from qmodel.evaluation.bindings import MOVED_BY
 from qmodel.evaluation.day_costs import base_rows, day_purchases, limits_in_period, period_costs_usd
+from qmodel.evaluation.excesses import allowances, slo_excesses
 from qmodel.evaluation.fleet_metrics import evaluate_fleet, fleet_capacity, pool_cases
 from qmodel.evaluation.kv_links import kv_token_bytes, links_into, own_link
 from qmodel.evaluation.measured_pools import MeasuredCase
@@ -11,6 +12,7 @@ from qmodel.evaluation.path_predictions import PoolCase, PoolSettings, predict_p
 from qmodel.evaluation.purchases import price_in_fleet
 from qmodel.evaluation.resource_worth import MarginalRow, MarginalValues, marginal_values
 from qmodel.evaluation.results import CapacityResult, CurveRow, Evaluation, LatencyRow, LeavingRow, QualityRow
+from qmodel.evaluation.target_values import TOLERANCE, value_of
 
 __all__ = [
     "ApiCase",
@@ -27,6 +29,7 @@ __all__ = [
     "LeavingRow",
     "PoolSettings",
     "QualityRow",
+    "allowances",
     "assess",
     "base_rows",
     "day_purchases",
@@ -41,6 +44,7 @@ __all__ = [
     "pool_cases",
     "predict_paths",
     "price_in_fleet",
+    "slo_excesses",
     "slo_ratios",
     "value_of",
 ]

@@ -10,19 +10,17 @@ import numpy.typing as npt
 
 from qmodel.evaluation.api_pools import ApiCase, stated_row
 from qmodel.evaluation.batches import batch_latency_rows, batch_pools, batch_values, held_notes, held_shares
-from qmodel.evaluation.bindings import TOLERANCE, binding_of, statistic_of, widening
+from qmodel.evaluation.bindings import binding_of
 from qmodel.evaluation.kv_links import sources_of
 from qmodel.evaluation.leaving_requests import leaving_rows
-from qmodel.evaluation.measured_pools import (
-    FULL,
-    MeasuredCase,
-    measured_row,
-)
+from qmodel.evaluation.measured_pools import FULL, MeasuredCase, measured_row
+from qmodel.evaluation.mixtures import mixture_of
 from qmodel.evaluation.model_quality import quality_rows
 from qmodel.evaluation.path_predictions import FleetPredictions, PoolCase, predict_paths
 from qmodel.evaluation.pool_rows import api_pool_row, measured_pool_row, pool_row
 from qmodel.evaluation.purchases import bought_for, purchase_rows, token_rows
 from qmodel.evaluation.results import Evaluation, LatencyRow
+from qmodel.evaluation.target_values import TOLERANCE, statistic_of, widening
 from qmodel.queueing import ClassPrediction, pool_bands, pool_metrics
 from qmodel.types import (
     METRICS,
@@ -38,12 +36,12 @@ from qmodel.types import (
     RouteRow,
     Slo,
     SloRow,
+    SloScope,
 )
 
 __all__ = ["PoolCase", "assess", "slo_ratios", "wanted_metrics"]
 
 _LEVELS = ("nominal", "p90", "low")
-_SCANS, _SCAN_POINTS = 4, 17  # each scan narrows a mixture's quantile by 16
 
 
 def assess(
@@ -53,6 +51,7 @@ def assess(
     *,
     limits: Limits | None = None,
     confidence: str = "nominal",
+    scope: SloScope = "pool",
     assumptions: Sequence[str] = (),
     detail: bool = True,
 ) -> Evaluation:
@@ -64,6 +63,7 @@ def assess(
         fleet: pools and routing.
         limits: say whether whole nodes are paid; None: single GPUs are.
         confidence: ``nominal`` or ``p90``: the level at which targets decide ``feasible``.
+        scope: ``pool``: targets must hold on every path of a class; ``fleet``: for all of its requests together.
         assumptions: sentences to hand on.
         detail: fill the latency table and say what binds; a check of the targets needs neither.
     """
@@ -81,7 +81,7 @@ def assess(
         )
     nominal = predictions["nominal"]
     slo = (
-        *_slo_rows(streams, fleet, cases, predictions, full),
+        *_slo_rows(streams, fleet, cases, predictions, full, scope),
         *(_slo_row(*item) for item in batch_values(classes, fleet, batched)),
     )
     quality = tuple(quality_rows(classes, fleet))
@@ -89,6 +89,11 @@ def assess(
     level = "p90" if confidence == "p90" else "nominal"
     stable = nominal.stable and not full and all(item.found.overload is None for item in batched.values())
     tokens_usd = {name: case.usd_per_hour(classes, fleet) for name, case in cases.items() if isinstance(case, ApiCase)}
+    at_level = predictions[level]
+    bindings = {
+        name: binding_of(name, streams, predicted, fleet, nominal, level, at_level, scope)
+        for name in (predicted if detail else ())
+    }
     return Evaluation(
         fleet=fleet,
         pools=tuple(
@@ -98,11 +103,7 @@ def assess(
             if isinstance(case, MeasuredCase)
             else batched[name].pool_row(level, held[name], detail=detail)
             if name in batched
-            else pool_row(
-                case,
-                nominal.pools.get(name),
-                binding_of(name, streams, predicted, fleet, nominal, level, predictions[level]) if detail else "",
-            )
+            else pool_row(case, nominal.pools.get(name), bindings.get(name, ""))
             for name, case in cases.items()
         ),
         routing=tuple(_route_rows(classes, fleet)),
@@ -124,6 +125,7 @@ def assess(
             *assumptions,
             *_limit_notes(classes, cases, fleet, limits, held),
             *held_notes(classes, fleet, held),
+            *_scope_notes(streams, fleet, scope),
             *_band_notes(together),
             *_stage_notes(streams, predicted, fleet),
         ),
@@ -224,6 +226,18 @@ def _limit_notes(
     ]
 
 
+def _scope_notes(classes: Mapping[str, RequestClass], fleet: Fleet, scope: SloScope) -> list[str]:
+    """What targets over the whole fleet leave open."""
+    if scope == "pool":
+        return []
+    return [
+        f"class {name}: targets hold for all of its requests together (policy.slo_scope: fleet);"
+        " requests of one of its pools alone may exceed them"
+        for name in classes
+        if len(fleet.routing.get(name, ())) > 1
+    ]
+
+
 def _band_notes(cases: Mapping[str, PoolCase]) -> list[str]:
     """How far the step times and the memory model of each pool can be trusted."""
     thrashing = [
@@ -271,6 +285,7 @@ def _slo_rows(
     cases: Mapping[str, PoolCase | MeasuredCase],
     predictions: Mapping[str, FleetPredictions],
     full: Sequence[str],
+    scope: SloScope,
 ) -> list[SloRow]:
     """One row per target and path, and one for the mixture of several; ``full``: measured pools that are overloaded."""
     rows = []
@@ -298,13 +313,13 @@ def _slo_rows(
                 basis = "stated" if any(row.basis == "stated" for row in each) else whole.basis
                 rows.append(replace(whole, met_at_p90=all(row.met_at_p90 for row in each), basis=basis))
             elif len(paths) > 1:
-                values = [
-                    _mixture(
-                        [(path.share, predictions[level].paths[item.name, path.pools]) for path in paths], slo, level
-                    )
-                    for level in _LEVELS
-                ]
-                rows.append(_slo_row(item.name, "fleet", slo, values))
+                values = [mixture_of(predictions[level].parts(item.name, paths), slo, level) for level in _LEVELS]
+                whole = _slo_row(item.name, "fleet", slo, values)
+                if scope == "fleet":  # what decides is the mixture
+                    rows[-len(paths) :] = [
+                        replace(row, met=whole.met, met_at_p90=whole.met_at_p90) for row in rows[-len(paths) :]
+                    ]
+                rows.append(whole)
     return rows
 
 
@@ -337,29 +352,6 @@ def _slo_row(cls: str, path: str, slo: Slo, values: Sequence[float | None]) -> S
         met=nominal is not None and nominal <= limit,
         met_at_p90=high is not None and high <= limit,
     )
-
-
-def _mixture(parts: Sequence[tuple[float, ClassPrediction | None]], slo: Slo, level: str) -> float | None:
-    """The statistic over all paths: the mean of means, or the level where the mixed distribution reaches p.
-
-    Every path takes the end of its own queueing band that the level asks for.
-    """
-    metrics = []
-    for share, prediction in parts:
-        if prediction is None:
-            return None
-        metric = prediction.metric(slo.metric)
-        metrics.append((share, metric, widening(metric, slo.p, level)))
-    if slo.p is None:
-        return float(sum(share * metric.mean * factor for share, metric, factor in metrics))
-    edges = [float(metric.quantile(slo.p)) * factor for _, metric, factor in metrics]
-    low, high = min(edges), max(edges)
-    for _ in range(_SCANS):
-        times = np.linspace(low, high, _SCAN_POINTS)
-        reached = sum(share * metric.share_within(times / factor) for share, metric, factor in metrics)
-        above = int(np.clip(np.searchsorted(reached, slo.p), 1, _SCAN_POINTS - 1))
-        low, high = float(times[above - 1]), float(times[above])
-    return (low + high) / 2.0
 
 
 def _route_rows(classes: Mapping[str, RequestClass], fleet: Fleet) -> list[RouteRow]:

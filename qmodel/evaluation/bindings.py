@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
+from qmodel.evaluation.mixtures import scoped_values, together
 from qmodel.evaluation.path_predictions import FleetPredictions, PoolCase, predict_paths
-from qmodel.queueing import ClassPrediction, Prediction
-from qmodel.types import METRICS, Fleet, KvLink, RequestClass, Slo
+from qmodel.evaluation.target_values import TOLERANCE
+from qmodel.types import METRICS, Fleet, KvLink, Path, RequestClass, Slo, SloScope
 
-__all__ = ["MOVED_BY", "TOLERANCE", "binding_of", "statistic_of", "value_of", "widening"]
+__all__ = ["MOVED_BY", "binding_of"]
 
-TOLERANCE = 1e-9  # of a target: rounding of a sum must not turn a met target into a missed one
 _OVERLOAD_WORDS = {
     "kv": "KV memory",
     "length": "KV memory",
@@ -40,6 +40,7 @@ def binding_of(
     predicted: FleetPredictions,
     level: str,
     at_level: FleetPredictions,
+    scope: SloScope = "pool",
 ) -> str:
     """What is missed now, else what breaks when the pool loses one replica: a target, or an overload if that is first.
 
@@ -47,6 +48,7 @@ def binding_of(
     to see whether a target is missed before; of several, the one missed by most is named. Where that target would hold
     if memory were no limit, memory is what binds; where it would hold if the KV came at once, the link is. All at the
     level in force: ``predicted`` is the fleet at nominal step times, ``at_level`` at those of ``level``.
+    With scope ``fleet`` targets are those of all requests of a class together.
     """
     if name not in predicted.pools:
         return "unused"
@@ -60,7 +62,7 @@ def binding_of(
     link = predicted.links.get(name)
     if link is not None and link.overload is not None:
         return _OVERLOAD_WORDS["link"]
-    missed = _most_missed(name, at_level, level, classes, fleet)
+    missed = _most_missed(name, at_level, level, classes, fleet, scope)
     if missed is None:
         if case.serving == 1:
             return "one replica is the least"
@@ -68,71 +70,53 @@ def binding_of(
         smaller = with_case(lost)
         overload = smaller.pools[name].overload
         if overload is None:
-            case, missed = lost, _most_missed(name, smaller, level, classes, fleet)
+            case, missed = lost, _most_missed(name, smaller, level, classes, fleet, scope)
             if missed is None:
                 return "spare: one replica less still meets every target"
         else:
             for part in _LEAP_PARTS:
                 growth = (case.serving / (case.serving - 1)) ** part
                 demand = {cls: item.part(growth) for cls, item in classes.items()}
-                missed = _most_missed(name, with_case(case), level, classes, fleet)
+                missed = _most_missed(name, with_case(case), level, classes, fleet, scope)
                 if missed is not None:
                     break
             else:
                 return _OVERLOAD_WORDS[overload.kind]
-    cls, pools, slo = missed
-    if case.link is not None and _holds(with_case(replace(case, link=_NO_LINK)), level, cls, pools, slo):
+    cls, paths, slo = missed
+    if case.link is not None and _holds(with_case(replace(case, link=_NO_LINK)), level, cls, paths, slo):
         return f"link: SLO {cls} {slo.metric} {slo.stat}"
     if case.replica.kv_tokens is not None:
         unlimited = replace(case, replica=replace(case.replica, kv_tokens=None))
-        if _holds(with_case(unlimited), level, cls, pools, slo):
+        if _holds(with_case(unlimited), level, cls, paths, slo):
             return f"KV memory: SLO {cls} {slo.metric} {slo.stat}"
     return f"SLO {cls} {slo.metric} {slo.stat}"
 
 
-def _holds(predicted: FleetPredictions, level: str, cls: str, pools: tuple[str, ...], slo: Slo) -> bool:
-    value = value_of(predicted.paths[cls, pools], slo, level)
+def _holds(predicted: FleetPredictions, level: str, cls: str, paths: Sequence[Path], slo: Slo) -> bool:
+    (value,) = scoped_values(predicted, cls, [paths], slo, level)
     return value is not None and value <= slo.target_s
 
 
 def _most_missed(
-    pool: str, predicted: FleetPredictions, level: str, classes: Mapping[str, RequestClass], fleet: Fleet
-) -> tuple[str, tuple[str, ...], Slo] | None:
-    """Class, path and target of a pool with the largest ratio of prediction to target above 1; None where all hold."""
+    pool: str,
+    predicted: FleetPredictions,
+    level: str,
+    classes: Mapping[str, RequestClass],
+    fleet: Fleet,
+    scope: SloScope,
+) -> tuple[str, Sequence[Path], Slo] | None:
+    """Class, paths and target with the largest ratio of prediction to target above 1; None where all hold.
+
+    Of the targets that a pool has a part in: on each of its paths, or over all paths of a class.
+    """
     worst, ratio = None, 1.0 + TOLERANCE
     for name, item in classes.items():
-        for path in fleet.routing.get(name, ()):
-            if pool not in path.pools:
+        for paths in together(fleet.routing.get(name, ()), scope):
+            if not any(pool in path.pools for path in paths):
                 continue
             for slo in item.under(fleet.pools[pool].model).slos:
-                value = value_of(predicted.paths[name, path.pools], slo, level)
+                (value,) = scoped_values(predicted, name, [paths], slo, level)
                 concerns = slo.metric in MOVED_BY[fleet.pools[pool].role]
                 if concerns and value is not None and value / slo.target_s > ratio:
-                    worst, ratio = (name, path.pools, slo), value / slo.target_s
+                    worst, ratio = (name, paths, slo), value / slo.target_s
     return worst
-
-
-def value_of(prediction: ClassPrediction | None, slo: Slo, level: str) -> float | None:
-    """The statistic that a target asks for, s; None where something on the path is not stable.
-
-    Args:
-        prediction: at the step times of the level.
-        slo: the target.
-        level: ``nominal``, or ``p90`` or ``low``: the upper or lower end of the queueing band.
-    """
-    if prediction is None:
-        return None
-    return statistic_of(prediction, slo) * widening(prediction.metric(slo.metric), slo.p, level)
-
-
-def statistic_of(prediction: ClassPrediction, slo: Slo) -> float:
-    """The statistic that a target asks for, s, without a band."""
-    metric = prediction.metric(slo.metric)
-    return float(metric.mean if slo.p is None else metric.quantile(slo.p))
-
-
-def widening(metric: Prediction, p: float | None, level: str) -> float:
-    """Factor from a prediction to the end of its queueing band at a level."""
-    if level == "nominal":
-        return 1.0
-    return 1.0 + metric.band(p) if level == "p90" else 1.0 / (1.0 + metric.band(p))

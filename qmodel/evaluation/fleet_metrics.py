@@ -48,6 +48,7 @@ def evaluate_fleet(instance: Instance, fleet: Fleet) -> Evaluation:
         fleet,
         limits=instance.limits,
         confidence=instance.policy.confidence,
+        scope=instance.policy.slo_scope,
         assumptions=instance.assumptions,
     )
 
@@ -56,6 +57,7 @@ def fleet_capacity(instance: Instance, fleet: Fleet) -> CapacityResult:
     """The largest multiple of the demand that a fleet carries within every target, and the curve up to it.
 
     All classes grow together. Pools that no path joins are independent, so the limit is that of the first to miss.
+    Where targets hold over the whole fleet, pools of one class are looked at together.
 
     Args:
         instance: the bound problem.

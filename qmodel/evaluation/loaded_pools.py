@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from qmodel.evaluation.assessment import slo_ratios
-from qmodel.evaluation.bindings import value_of
 from qmodel.evaluation.loaded_batches import LoadedBatch
 from qmodel.evaluation.measured_pools import LoadedMeasured, MeasuredCase
+from qmodel.evaluation.mixtures import scoped_values, together
 from qmodel.evaluation.path_predictions import FleetPredictions, PoolCase, predict_paths
 from qmodel.problem import Instance, at_confidence
 from qmodel.queueing import pool_metrics, utilisation
@@ -23,17 +23,21 @@ _LEAST_LOAD = 1e-6  # of the largest stable one: a target missed there is missed
 
 
 def loaded_parts(instance: Instance, fleet: Fleet, cases: Mapping[str, PoolCase | MeasuredCase]) -> list[LoadedPart]:
-    """The parts of a fleet that share no pool: unified pools one by one, and pools joined by paths together."""
+    """The parts of a fleet that share no pool: unified pools one by one, and pools joined by paths together.
+
+    Where targets hold over the whole fleet, pools that serve the same class belong together too.
+    """
     parts: list[LoadedPart] = []
     predicted = {name: case for name, case in cases.items() if isinstance(case, PoolCase)}
-    for names in fleet.joined_pools:
+    over_fleet = instance.policy.slo_scope == "fleet"
+    for names in fleet.pools_by_class if over_fleet else fleet.joined_pools:
         first = cases[names[0]]
         part: LoadedPart
         if isinstance(first, MeasuredCase):
             part = LoadedMeasured(instance.classes, fleet, first)
         elif (batch := _batch_in(names[0], instance, fleet)) is not None:
             part = LoadedBatch(batch, first, instance.policy.confidence)
-        elif first.pool.role == "unified":
+        elif first.pool.role == "unified" and len(names) == 1:
             part = LoadedPool(instance, fleet, first)
         else:
             part = LoadedRow(instance, fleet, {name: predicted[name] for name in names})
@@ -139,10 +143,11 @@ class LoadedPool:
 
 
 class LoadedRow:
-    """Pools joined by paths of several pools, under a multiple of the demand."""
+    """Pools joined by paths of several pools, or by targets over several paths, under a multiple of the demand."""
 
     def __init__(self, instance: Instance, fleet: Fleet, cases: Mapping[str, PoolCase]) -> None:
         self._level = "p90" if instance.policy.confidence == "p90" else "nominal"
+        self._scope = instance.policy.slo_scope
         self._cases = cases
         self.pools = tuple(cases)
         routing = {
@@ -158,11 +163,11 @@ class LoadedRow:
 
     @property
     def targets(self) -> list[tuple[str, Slo, str]]:
-        """Class, target and path of each column of :meth:`ratios`."""
+        """Class, target and path of each column of :meth:`ratios`; ``the fleet`` where it is of several paths."""
         return [
-            (item.name, slo, path.label)
+            (item.name, slo, paths[0].label if len(paths) == 1 else "the fleet")
             for item in self.classes
-            for path in self._fleet.routing[item.name]
+            for paths in together(self._fleet.routing[item.name], self._scope)
             for slo in item.slos
         ]
 
@@ -205,10 +210,9 @@ class LoadedRow:
         at = self._at(factor)
         values = []
         for item in self.classes:
-            for path in self._fleet.routing[item.name]:
-                found = at.paths[item.name, path.pools]
+            for paths in together(self._fleet.routing[item.name], self._scope):
                 for slo in item.slos:
-                    value = value_of(found, slo, self._level)
+                    (value,) = scoped_values(at, item.name, [paths], slo, self._level)
                     values.append(np.inf if value is None else value / slo.target_s)
         return np.asarray(values)
 

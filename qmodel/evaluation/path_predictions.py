@@ -81,6 +81,10 @@ class FleetPredictions:
         """Whether every pool and link carries its load."""
         return all(item.overload is None for item in (*self.pools.values(), *self.links.values()))
 
+    def parts(self, cls: str, paths: Sequence[Path]) -> list[tuple[float, ClassPrediction | None]]:
+        """The share of a class on each of its paths, and what it meets there."""
+        return [(path.share, self.paths[cls, path.pools]) for path in paths]
+
 
 def streams_of(pool_name: str, classes: Mapping[str, RequestClass], fleet: Fleet) -> list[Stream]:
     """The part of every class that passes a pool."""

@@ -1,7 +1,8 @@
 """The integer program: formulation, solvers, bound, diagnosis of infeasibility; a fleet on hosts."""
 
-from qmodel.optimize.chosen_pools import Choice, ShadowPrice
+from qmodel.optimize.chosen_pools import Choice, Outcome, ShadowPrice
 from qmodel.optimize.fleet_hosting import FleetPlacement, HostShare, PlacedReplica, place_fleet
+from qmodel.optimize.fleet_wide import WideChoice, WidePool, choose_fleet_wide
 from qmodel.optimize.infeasibility import diagnose
 from qmodel.optimize.limit_diagnosis import Diagnosis
 from qmodel.optimize.open_pools import OpenChoice, balanced
@@ -21,6 +22,7 @@ __all__ = [
     "HostShare",
     "OneFleet",
     "OpenChoice",
+    "Outcome",
     "PeriodPools",
     "PlacedReplica",
     "Program",
@@ -28,10 +30,13 @@ __all__ = [
     "Served",
     "ShadowPrice",
     "SolverOptions",
+    "WideChoice",
+    "WidePool",
     "balanced",
     "cancelled",
     "check_solver",
     "choose",
+    "choose_fleet_wide",
     "diagnose",
     "most_served",
     "place_fleet",

@@ -23,7 +23,7 @@ from qmodel.optimize.solvers import Solved, SolverOptions, cancelled, solve_inte
 from qmodel.optimize.stage_rows import PASSING, Columns, carried_in_rows
 from qmodel.types import FloatArray, Limits, RequestClass
 
-__all__ = ["choose_together"]
+__all__ = ["choose_together", "shadow_prices"]
 
 _WITHOUT: Mapping[str, Outcome] = {"infeasible": "unsettled", "time": "time"}  # by what the master ended with
 _ROOM = 0.1  # of a pool: what carrying all of a class counts against one pool less
@@ -385,11 +385,15 @@ def _prices(
     moved = np.where(np.array(master.program.senses) == ">=", master.program.rhs, 1.0)  # with the rate of a class
     duals = np.zeros(int(master.origin.max()) + 1)
     np.add.at(duals, master.origin[own], (relaxed[1] * moved)[own])
+    return shadow_prices(duals, classes, limits)
+
+
+def shadow_prices(duals: FloatArray, classes: Sequence[RequestClass], limits: Limits) -> tuple[ShadowPrice, ...]:
+    """Prices of demand and limits by the duals of the rows of a program: cover rows come first, then one per limit."""
     prices = [
         ShadowPrice(kind="cover", name=item.name, usd_per_hour=float(dual) / item.quantity)
         for item, dual in zip(classes, duals[: len(classes)], strict=True)
     ]
-    # cover rows come first, then one row per limit
     prices += [
         ShadowPrice(kind=cap.kind, name=cap.name, usd_per_hour=float(dual))
         for cap, dual in zip(limits.caps, duals[len(classes) : len(classes) + len(limits.caps)], strict=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -20,9 +21,10 @@ from qmodel.candidates import (
 from qmodel.evaluation import slo_ratios
 from qmodel.optimize.batch_diagnosis import late_batch, too_large_batch
 from qmodel.optimize.limit_diagnosis import Diagnosis, beyond, round_up, rounded, together
+from qmodel.optimize.programs import Program
 from qmodel.optimize.solvers import SolverOptions
 from qmodel.queueing import pool
-from qmodel.types import FloatArray, Limits, Refusal, RequestClass
+from qmodel.types import FloatArray, Limits, Refusal, RequestClass, SloScope
 
 __all__ = ["Diagnosis", "diagnose"]
 
@@ -38,6 +40,9 @@ def diagnose(
     limits: Limits,
     options: SolverOptions,
     stages: StageColumns = NO_STAGES,
+    *,
+    scope: SloScope = "pool",
+    master: Program | None = None,
 ) -> Diagnosis:
     """Find the first limit that cannot be met: memory and layouts, then each target alone, then limits of the fleet.
 
@@ -48,6 +53,8 @@ def diagnose(
         limits: of the fleet.
         options: solver and time limit.
         stages: what separate prefill and decode pools could carry.
+        scope: whether targets hold in every pool, or over all pools of a class together.
+        master: the program of fleets; None: that of the columns.
     """
     for name, group in classes.items():
         model = group[0].model
@@ -57,7 +64,7 @@ def diagnose(
         for item in group:
             if _measured_for(sets[name], item) or stages.serves(item.name, item.model):
                 continue
-            reached = late_batch if item.batch is not None else _unreachable
+            reached = late_batch if item.batch is not None else partial(_unreachable, scope=scope)
             alike = all(tier.lengths is None and tier.slos is None for tier in item.alternatives)
             models = item.models if alike else (model,)
             able = [one for other in models for one in candidates.of(other, item.name)]
@@ -75,7 +82,7 @@ def diagnose(
             found = None if len(item.models) > 1 else _beyond_rates(sets[name], item)
             if found is not None:
                 return found
-    return together(sets, classes, limits, options, stages)
+    return together(sets, classes, limits, options, stages, master=master)
 
 
 def _measured_for(found: ColumnSet, item: RequestClass) -> bool:
@@ -160,7 +167,7 @@ def _nearness(item: RefusedCandidate) -> tuple[int, int, int]:
     return (1 if item.refusal.kind == "memory" else 2), 0, -layout.gpus
 
 
-def _unreachable(pools: Sequence[Candidate], item: RequestClass) -> Diagnosis | None:
+def _unreachable(pools: Sequence[Candidate], item: RequestClass, *, scope: SloScope = "pool") -> Diagnosis | None:
     """The target that no candidate meets even without load; None where some candidate meets them all."""
     load = unit_loads(pools, [item])
     idle = np.where(np.isfinite(load), _NO_LOAD / load, _NO_LOAD).tolist()  # of what each candidate carries at most
@@ -177,7 +184,8 @@ def _unreachable(pools: Sequence[Candidate], item: RequestClass) -> Diagnosis | 
     shown = int(np.argmin(ratios[:, index])) if each.max() > 1.0 else nearest
     text = f"class '{item.name}' cannot meet {slo.key} <= {slo.target_s:g} on any allowed layout"
     if each.max() <= 1.0:
-        text = f"class '{item.name}': no single layout meets all of its targets together"
+        which = "single layout meets" if scope == "pool" else "mixture of layouts that was tried meets"
+        text = f"class '{item.name}': no {which} all of its targets together"
     return Diagnosis(
         text=text,
         limit=f"classes.{item.name}.slo.{slo.key}",

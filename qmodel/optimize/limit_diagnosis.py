@@ -51,6 +51,8 @@ def together(
     limits: Limits,
     options: SolverOptions,
     stages: StageColumns = NO_STAGES,
+    *,
+    master: Program | None = None,
 ) -> Diagnosis:
     """Each class fits alone, all together do not: the one limit to raise, or all that the cheapest fleet exceeds.
 
@@ -63,9 +65,10 @@ def together(
         limits: of the fleet.
         options: solver and time limit.
         stages: what separate prefill and decode pools could carry.
+        master: the program of fleets, its rows in that order; None: that of the columns.
     """
     everyone = each_once(item for group in classes.values() for item in group)
-    master = _master({**sets, **stages.sets}, everyone, limits, stages)
+    master = master or _master({**sets, **stages.sets}, everyone, limits, stages)
     for number, cap in enumerate(limits.caps):
         row = len(everyone) + number  # limits follow the cover rows
         values = _solved(master.least_use(row), options)

@@ -114,7 +114,9 @@ def check_solver(name: str) -> None:
         raise SolverUnavailableError(f"solver '{name}' is not installed; to install it: {_INSTALL[name]}")
 
 
-def solve_integer(program: Program, *, solver: str, mip_gap: float, time_limit_s: float) -> Solved:
+def solve_integer(
+    program: Program, *, solver: str, mip_gap: float, time_limit_s: float, tolerance: float = 1e-6
+) -> Solved:
     """Solve the integer program.
 
     The objective and feasibility of the point are recomputed from the arrays; a point
@@ -125,11 +127,12 @@ def solve_integer(program: Program, *, solver: str, mip_gap: float, time_limit_s
         solver: checked by :func:`check_solver`.
         mip_gap: relative gap at which the solver may stop.
         time_limit_s: wall-clock limit.
+        tolerance: by which a row may be off.
     """
     problem, variables = _model(program, integer=True)
     try:
         answer = _answer(problem, solver, mip=True, gap=mip_gap, seconds=time_limit_s)
-        return _read(program, problem, variables, answer, mip_gap)
+        return _read(program, problem, variables, answer, mip_gap, tolerance)
     except Exception as error:  # solvers raise anything; the cause is kept in words
         return Solved(values=None, objective=None, bound=-np.inf, outcome="error", words=_cause(error))
 
@@ -280,7 +283,9 @@ def _signals() -> Iterator[Callable[[], bool]]:
         signal.raise_signal(signal.SIGINT)
 
 
-def _read(program: Program, problem: Any, variables: list[Any], answer: Any, mip_gap: float) -> Solved:
+def _read(
+    program: Program, problem: Any, variables: list[Any], answer: Any, mip_gap: float, tolerance: float
+) -> Solved:
     raw = [variable.varValue for variable in variables]
     words, timed_out = _words(problem, answer)
     infeasible = "infeasible" in words.lower()
@@ -291,10 +296,13 @@ def _read(program: Program, problem: Any, variables: list[Any], answer: Any, mip
         return Solved(values=None, objective=None, bound=bound, outcome=outcome, words=words)
     values = np.array(raw, dtype=float)
     values[program.integer] = np.round(values[program.integer])
-    broken = program.violations(values)
+    broken = program.violations(values, tolerance)
     if broken:
         outcome = "time" if timed_out else "error"
-        return Solved(values=None, objective=None, bound=-np.inf, outcome=outcome, words=f"{words}; breaks {broken[0]}")
+        proven = _dual_bound(problem, answer) if timed_out else None  # it does not rest on the point
+        words = f"{words}; breaks {broken[0]}"
+        below = -np.inf if proven is None else proven
+        return Solved(values=None, objective=None, bound=below, outcome=outcome, words=words)
     objective = float(program.cost @ values)
     whole = bool(program.integer.any())
     known = _dual_bound(problem, answer) if whole or timed_out else objective  # a linear program ends at its optimum

@@ -92,8 +92,8 @@ def cost_at_p90(
 ) -> float | None:
     """Cost of the pools grown until they hold every target at the upper bands of steps and queueing.
 
-    None where the limits forbid that or no count does it, and where a batch has several pools: each would be grown for
-    itself. Measured capacities have no band.
+    None where the limits forbid that or no count does it, and where a batch, or a class whose targets hold over the
+    whole fleet, has several pools: each would be grown for itself. Measured capacities have no band.
 
     Args:
         instance: the bound problem.
@@ -105,8 +105,9 @@ def cost_at_p90(
     predicted = [item for item in pools if isinstance(item, PlannedPool)]
     if not (predicted or row.pools) or instance.policy.confidence == "p90":
         return cost
-    batches = [one.name for item in predicted for one in item.classes if one.batch is not None]
-    if len(set(batches)) < len(batches):
+    over_fleet = instance.policy.slo_scope == "fleet"
+    whole = [one.name for item in predicted for one in item.classes if one.batch is not None or over_fleet]
+    if len(set(whole)) < len(whole):
         return None
     if rows and not row.pools and all(item.met_at_p90 for item in rows):
         return cost

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
@@ -10,7 +11,7 @@ from qmodel.evaluation import MOVED_BY, evaluate_fleet
 from qmodel.planning.plans import Plan, Status
 from qmodel.planning.record import plan_inputs
 from qmodel.planning.verification import verify
-from qmodel.types import Fleet, Limits, replicas_by_kind
+from qmodel.types import Fleet, Limits, SloScope, decisive, replicas_by_kind
 
 if TYPE_CHECKING:
     from qmodel.simulation import Decision, FleetSimulator, SimulatedSloRow, Simulation
@@ -108,7 +109,7 @@ def checked_plan(plan: Plan, simulator: FleetSimulator, *, most_added: int = 8) 
     runs = simulator.runs(fleet)
     simulation = tabulate(runs, assumptions=simulator.assumptions)
     while True:
-        missed = _missed(simulation, fleet)
+        missed = _missed(simulation, fleet, simulator.instance.policy.slo_scope)
         grown, stopped = _grown(fleet, missed, simulator.instance.limits, left)
         changed = [name for name, pool in grown.pools.items() if pool.replicas != fleet.pools[name].replicas]
         undecided = _undecided(simulation, fleet)
@@ -138,15 +139,29 @@ def checked_plan(plan: Plan, simulator: FleetSimulator, *, most_added: int = 8) 
     )
 
 
-def _missed(simulation: Simulation, fleet: Fleet) -> dict[str, str]:
-    """Pools that a missed target is due to, each with the first such target in words."""
+def _missed(simulation: Simulation, fleet: Fleet, scope: SloScope) -> dict[str, str]:
+    """Pools that a missed target is due to, each with the first such target in words.
+
+    Of a target over all pools of a class that is the pool whose requests exceed it most.
+    """
     loads = {row.pool: row.utilisation or 0.0 for row in simulation.pools}
     found: dict[str, str] = {}
-    for row in simulation.slo:
-        if row.decision == "missed" and row.path != "fleet":
-            due = [name for name in _pools_of(row, fleet) if row.metric in MOVED_BY[fleet.pools[name].role]]
+    for row in decisive(simulation.slo, scope):
+        if row.decision == "missed":
+            worst = _worst_path(row, simulation) if row.path == "fleet" else row
+            due = [name for name in _pools_of(worst, fleet) if row.metric in MOVED_BY[fleet.pools[name].role]]
             found.setdefault(max(due, key=lambda name: loads.get(name, 0.0)), _miss(row))
     return found
+
+
+def _worst_path(missed: SimulatedSloRow, simulation: Simulation) -> SimulatedSloRow:
+    """Of a target that all requests of a class miss together, the row of the path where it is exceeded most."""
+    same = [
+        row
+        for row in simulation.slo
+        if (row.cls, row.metric, row.stat) == (missed.cls, missed.metric, missed.stat) and row.path != "fleet"
+    ]
+    return max(same, key=lambda row: math.inf if row.simulated_s is None else row.simulated_s)
 
 
 def _undecided(simulation: Simulation, fleet: Fleet) -> list[str]:

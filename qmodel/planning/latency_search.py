@@ -10,8 +10,9 @@ from qmodel.optimize import SolverOptions
 from qmodel.planning.planner import plan_instance
 from qmodel.planning.plans import ObjectiveRow, Plan
 from qmodel.planning.progress import Cancel, OnProgress
+from qmodel.planning.record import scope_from
 from qmodel.problem import Instance
-from qmodel.types import Slo
+from qmodel.types import Slo, decisive
 
 __all__ = ["NO_TARGET_S", "least_latency_plan", "reached", "with_target"]
 
@@ -140,12 +141,14 @@ def with_target(instance: Instance, name: str, target: Slo) -> Instance:
 def reached(plan: Plan, name: str, target: Slo) -> float:
     """The value that the fleet of a plan is predicted to have, the largest over the pools that serve the class.
 
+    Where targets hold over all pools together, that of the mixture.
+
     At the confidence in force: at p90 the upper end of its bands.
     """
     at_p90 = plan.inputs["confidence"] == "p90"
     values = [
         row.target_s if (value_s := row.high_s if at_p90 else row.predicted_s) is None else value_s
-        for row in plan.slo
-        if row.cls == name and row.metric == target.metric and row.stat == target.stat and row.path != "fleet"
+        for row in decisive(plan.slo, scope_from(plan.inputs))
+        if row.cls == name and row.metric == target.metric and row.stat == target.stat
     ]
     return max(values)

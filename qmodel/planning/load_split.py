@@ -13,7 +13,7 @@ from qmodel.optimize import Program, ProgramBuilder
 from qmodel.planning.planned_pools import PlannedKind, PlannedPool
 from qmodel.types import FloatArray
 
-__all__ = ["evened"]
+__all__ = ["evened", "lower_lines"]
 
 _LOADS = np.array([0.01, 0.1, 0.25, 0.4, 0.55, 0.65, 0.75, 0.82, 0.88, 0.93, 0.96, 0.98])  # of the largest stable one
 _GAIN = 0.005  # of the worst ratio: less is not worth an uneven number
@@ -107,11 +107,11 @@ def _delay(item: PlannedPool) -> _Delay:
     loads = _LOADS * item.replicas / float(unit_loads([item.candidate], mix)[0])
     ratios = np.maximum.accumulate(_ratios(item, loads))
     stable = ratios < _MOST_RATIO
-    slopes, heights = _lower_lines(loads[stable], ratios[stable])
+    slopes, heights = lower_lines(loads[stable], ratios[stable])
     return _Delay(slopes=slopes, heights=heights, largest=float(loads[stable].max()), takes=takes)
 
 
-def _lower_lines(x: FloatArray, y: FloatArray) -> tuple[FloatArray, FloatArray]:
+def lower_lines(x: FloatArray, y: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Slopes and heights at 0 of the lower convex hull of points with ascending ``x``, flat lines included."""
     hull: list[int] = []
     for place in range(x.size):

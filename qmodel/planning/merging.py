@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 
@@ -19,7 +19,12 @@ _SAME = 1e-9  # relative; a saving below this is rounding
 _MOST_TRIED = 6  # candidates tried for one pair, cheapest by their optimistic load first
 
 
-def merged(pools: Sequence[PlannedKind], candidates: Sequence[Candidate], limits: Limits) -> list[PlannedKind]:
+Holds = Callable[[Sequence[PlannedKind]], bool]
+
+
+def merged(
+    pools: Sequence[PlannedKind], candidates: Sequence[Candidate], limits: Limits, *, holds: Holds | None = None
+) -> list[PlannedKind]:
     """The same demand in fewer pools, as long as joining two of them saves money or costs nothing.
 
     Columns mix classes in proportion to their demand only; two pools that carry different shares of the same
@@ -29,16 +34,17 @@ def merged(pools: Sequence[PlannedKind], candidates: Sequence[Candidate], limits
         pools: planned pools, every target met; those of measured capacity stay as they are.
         candidates: pools that may take the place of a pair.
         limits: of the fleet.
+        holds: whether all pools together meet what is asked of them; None: those that meet their own targets do.
     """
     found, known = list(pools), _Options(candidates=candidates)
-    while (better := _best_joining(found, known, limits)) is not None:
+    while (better := _best_joining(found, known, limits, holds)) is not None:
         first, second, joined = better
         found = [item for item in found if item is not first and item is not second] + [joined]
     return found
 
 
 def _best_joining(
-    pools: Sequence[PlannedKind], known: _Options, limits: Limits
+    pools: Sequence[PlannedKind], known: _Options, limits: Limits, holds: Holds | None
 ) -> tuple[PlannedPool, PlannedPool, PlannedPool] | None:
     best, saving, paid = None, -_SAME, cost_of(pools, limits)
     for first, second in combinations([item for item in pools if isinstance(item, PlannedPool)], 2):
@@ -51,7 +57,7 @@ def _best_joining(
         if joined is None:
             continue
         saved = (paid - cost_of([*others, joined], limits)) / paid
-        if saved > saving:
+        if saved > saving and (holds is None or holds([*others, joined])):
             best, saving = (first, second, joined), saved
     return best
 

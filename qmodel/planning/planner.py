@@ -11,6 +11,7 @@ import numpy as np
 from qmodel.candidates import (
     NO_STAGES,
     CandidateSet,
+    Column,
     ColumnSet,
     StageColumns,
     columns_by_stage,
@@ -19,9 +20,20 @@ from qmodel.candidates import (
     open_pools_of,
 )
 from qmodel.evaluation import Evaluation, evaluate_fleet
-from qmodel.optimize import Choice, Diagnosis, SolverOptions, cancelled, check_solver, choose, diagnose, stopped_by
+from qmodel.optimize import (
+    Choice,
+    Diagnosis,
+    Program,
+    SolverOptions,
+    cancelled,
+    check_solver,
+    choose,
+    diagnose,
+    stopped_by,
+)
 from qmodel.planning.answers import bound_below, cost_at_p90, finite, price_rows, termination_of, why_not, without_fleet
 from qmodel.planning.built_fleets import BuiltFleet, build
+from qmodel.planning.fleet_wide_plans import as_choice, best_over_fleet, wide_groups
 from qmodel.planning.measured_pools import measured_alternatives
 from qmodel.planning.planned_pools import PlannedMeasured
 from qmodel.planning.plans import Plan, Status, Termination, Why
@@ -74,6 +86,11 @@ class _Search:
     def limits(self) -> Limits:
         """Of the fleet."""
         return self.instance.limits
+
+    @property
+    def serves_all(self) -> bool:
+        """Whether some pool, or pools in a row, carry a part of every class."""
+        return all(self.serves(item.name) for members in self.classes.values() for item in members)
 
     def serves(self, name: str) -> bool:
         """Whether some pool, or pools in a row, carry a part of a class."""
@@ -169,9 +186,11 @@ def _plan(
         classes=classes,
         stages=stages,
     )
-    if not all(search.serves(item.name) for members in classes.values() for item in members):
-        return _infeasible(search)
     tell(Progress(stage="solve", done=0, total=1))
+    if instance.policy.slo_scope == "fleet":
+        return _over_fleet(search, tell, cancel)
+    if not search.serves_all:
+        return _infeasible(search)
     search, choice = _chosen(search)
     if cancel is not None and cancel():
         return _cancelled(instance, started)
@@ -258,11 +277,37 @@ def _within(options: SolverOptions, started_s: float) -> SolverOptions:
     return replace(options, time_limit_s=max(left_s, _LEAST_TIME_S))
 
 
-def _planned(search: _Search, choice: Choice) -> Plan:
+def _over_fleet(search: _Search, tell: OnProgress, cancel: Cancel | None) -> Plan:
+    """The plan where targets hold over all pools of a class: it starts from the one whose pools meet them all."""
+    started = time.perf_counter()
+    instance, limits, able = search.instance, search.limits, search.candidates.candidates
+    built: BuiltFleet | None = None
+    chosen: Sequence[tuple[Column, int]] = ()
+    if search.serves_all:
+        search, choice = _chosen(search)
+        if not choice.empty:
+            built = build(instance, choice, (), able, limits, search.sets, options=search.options)
+            chosen = choice.chosen
+        if cancel is not None and cancel():
+            return _cancelled(instance, search.started_s)
+    groups = wide_groups(search.sets, search.classes, chosen, instance)
+    wide, built = best_over_fleet(instance, able, groups, built, _within(search.options, started))
+    search = replace(search, solve_s=time.perf_counter() - started)
+    choice = as_choice(wide, built, limits)
+    if built is None:
+        return _no_choice(search, choice, wide.master)
+    tell(Progress(stage="verify", done=0, total=1, bound_usd_per_hour=finite(choice.bound_usd_per_hour)))
+    return _planned(search, choice, built)
+
+
+def _planned(search: _Search, choice: Choice, built: BuiltFleet | None = None) -> Plan:
     instance, options = search.instance, search.options
-    found = _evaluated(search, choice, trusting=True)
-    if found is not None and not found[1].feasible:
-        found = _evaluated(search, choice, trusting=False)
+    if built is not None:
+        found: tuple[BuiltFleet, Evaluation] | None = built, evaluate_fleet(instance, built.fleet)
+    else:
+        found = _evaluated(search, choice, trusting=True)
+        if found is not None and not found[1].feasible:
+            found = _evaluated(search, choice, trusting=False)
     if found is None:  # pools in a row do not keep what their columns promised, and no few replicas help
         return _unified_only(search, choice)
     built, result = found
@@ -393,12 +438,22 @@ def _cancelled(instance: Instance, started_s: float) -> Plan:
     return without_fleet(instance, "limit", "cancelled", Why(text="the search was cancelled"), started_s)
 
 
-def _diagnosed(search: _Search) -> Diagnosis:
-    return diagnose(search.candidates, search.sets, search.classes, search.limits, search.options, search.stages)
+def _diagnosed(search: _Search, master: Program | None = None) -> Diagnosis:
+    """What cannot be met; ``master``: the program of fleets, where it is not that of the columns."""
+    return diagnose(
+        search.candidates,
+        search.sets,
+        search.classes,
+        search.limits,
+        search.options,
+        search.stages,
+        scope=search.instance.policy.slo_scope,
+        master=master,
+    )
 
 
-def _infeasible(search: _Search) -> Plan:
-    found = _diagnosed(search)
+def _infeasible(search: _Search, master: Program | None = None) -> Plan:
+    found = _diagnosed(search, master)
     return without_fleet(search.instance, "infeasible", "proven", why_not(found), search.started_s)
 
 
@@ -419,11 +474,11 @@ def _over_budget(search: _Search, cost: float, bound: float) -> Plan:
     return without_fleet(search.instance, "limit", "gap", why, search.started_s, bound)
 
 
-def _no_choice(search: _Search, choice: Choice) -> Plan:
+def _no_choice(search: _Search, choice: Choice, master: Program | None = None) -> Plan:
     if choice.outcome == "infeasible":
-        return _infeasible(search)
+        return _infeasible(search, master)
     if choice.outcome == "unsettled":
-        found = _diagnosed(search)
+        found = _diagnosed(search, master)
         text = "no fleet of the pools tried meets every target within the limits; other fleets are not ruled out"
         why = replace(why_not(found), text=text)
         return without_fleet(search.instance, "limit", "gap", why, search.started_s, choice.bound_usd_per_hour)

@@ -9,7 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 from qmodel.evaluation import ApiCase, MeasuredCase, PoolCase, PoolSettings, pool_cases, price_in_fleet
 from qmodel.problem import Instance, Price
-from qmodel.types import Api, Fleet, KvLink, Limits, MeasuredCapacity, Periods, Replica, RequestClass
+from qmodel.types import Api, Fleet, KvLink, Limits, MeasuredCapacity, Periods, Replica, RequestClass, SloScope
 
 __all__ = [
     "cases_from",
@@ -19,6 +19,7 @@ __all__ = [
     "periods_from",
     "plan_inputs",
     "settings_from",
+    "scope_from",
     "versions",
 ]
 
@@ -41,6 +42,7 @@ def plan_inputs(instance: Instance, fleet: Fleet, *, mip_gap: float) -> dict[str
     used_gpus = {pool.gpu for pool in fleet.pools.values()}
     return {
         "confidence": instance.policy.confidence,
+        "slo_scope": instance.policy.slo_scope,
         "mip_gap": mip_gap,
         "limits": instance.limits.to_dict(),
         "classes": {name: item.to_dict() for name, item in instance.classes.items()},
@@ -101,6 +103,11 @@ def limits_from(inputs: Mapping[str, object]) -> Limits:
         KeyError: if a part is missing.
     """
     return Limits.from_dict(_mapping(inputs["limits"]))
+
+
+def scope_from(inputs: Mapping[str, object]) -> SloScope:
+    """Where targets hold, as a plan embeds it; in every pool where it says nothing."""
+    return "fleet" if inputs.get("slo_scope") == "fleet" else "pool"
 
 
 def settings_from(inputs: Mapping[str, object]) -> dict[tuple[str, str], list[Mapping[str, object]]]:

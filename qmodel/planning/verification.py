@@ -14,8 +14,18 @@ from qmodel.evaluation.assessment import assess
 from qmodel.planning.day_verification import day_costs, day_problem
 from qmodel.planning.period_plans import PeriodPlan
 from qmodel.planning.plans import Plan
-from qmodel.planning.record import cases_from, classes_from, limits_from, periods_from, settings_from
-from qmodel.types import Limits, PoolRow, PurchaseRow, RequestClass, SloRow, replicas_by_kind, settings_text
+from qmodel.planning.record import cases_from, classes_from, limits_from, periods_from, scope_from, settings_from
+from qmodel.types import (
+    Limits,
+    PoolRow,
+    PurchaseRow,
+    RequestClass,
+    SloRow,
+    SloScope,
+    decisive,
+    replicas_by_kind,
+    settings_text,
+)
 
 __all__ = ["Check", "Verification", "verify"]
 
@@ -61,11 +71,11 @@ def verify(plan: Plan) -> Verification:
     classes = classes_from(plan.inputs)
     cases = cases_from(plan.inputs, plan.fleet)
     limits = limits_from(plan.inputs)
-    confidence = str(plan.inputs["confidence"])
+    confidence, scope = str(plan.inputs["confidence"]), scope_from(plan.inputs)
     left = _left_over(cases)
     if not left.ok:
         return Verification(checks=(left,))
-    result = assess(classes, cases, plan.fleet, limits=limits, confidence=confidence, detail=False)
+    result = assess(classes, cases, plan.fleet, limits=limits, confidence=confidence, scope=scope, detail=False)
     return Verification(
         checks=(
             _cover(plan, classes),
@@ -77,7 +87,7 @@ def verify(plan: Plan) -> Verification:
             _cost(plan, result),
             _changes(plan, limits),
             _stable(result),
-            _targets(result, confidence),
+            _targets(result, confidence, scope),
             _tables(plan, result),
             _predictions(plan, result),
             _bound(plan),
@@ -263,10 +273,9 @@ def _stable(result: Evaluation) -> Check:
     return Check(name="stability", ok=result.stable, detail=reason)
 
 
-def _targets(result: Evaluation, confidence: str) -> Check:
-    for row in result.slo:
-        if row.path == "fleet" and row.metric != "makespan":  # a batch is done when all of its pools are
-            continue
+def _targets(result: Evaluation, confidence: str, scope: SloScope = "pool") -> Check:
+    of_batches = [row for row in result.slo if row.path == "fleet" and row.metric == "makespan"]
+    for row in (*decisive(result.slo, scope), *of_batches):  # a batch is done when all of its pools are
         met, value_s = (row.met_at_p90, row.high_s) if confidence == "p90" else (row.met, row.predicted_s)
         if not met:
             unit = "" if row.stat == "share" else " s"

@@ -25,6 +25,7 @@ from qmodel.problem.patience import patience_problems
 from qmodel.problem.periods import bind_periods, largest_factor, limits_by_hour
 from qmodel.problem.profiles import profiled_replica
 from qmodel.problem.replicas import no_prompt_room
+from qmodel.problem.slo_scope import slo_scope_problems
 from qmodel.types import (
     Fleet,
     Limits,
@@ -123,6 +124,7 @@ class _Binder:
         self.assumptions += notes
         self.problems += batch_problems(scenario, limits, gpus, settings)
         self.problems += patience_problems(scenario, classes, gpus)
+        self.problems += slo_scope_problems(scenario)
         objective, wrong = bind_objective(scenario, limits)
         self.problems += wrong
         periods, wrong, notes = bind_periods(scenario)
@@ -137,7 +139,7 @@ class _Binder:
             gpus=gpus,
             profiles=profiles,
             layouts=rules,
-            policy=Policy(confidence=scenario.policy.confidence),
+            policy=Policy(confidence=scenario.policy.confidence, slo_scope=scenario.policy.slo_scope),
             constants=self.catalog.constants,
             limits=limits,
             settings=settings,
@@ -336,7 +338,7 @@ class _Binder:
             dp=spec.dp,
             cp=usual.cp if spec.cp == "auto" else spec.cp,
             precisions=precisions,
-            disaggregate=spec.disaggregate,
+            disaggregate=False if self.scenario.policy.slo_scope == "fleet" else spec.disaggregate,
         )
         if any(option.gpu is not None for option in gpus):
             self.assumptions.append(layouts_note(rules))

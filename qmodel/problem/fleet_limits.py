@@ -97,6 +97,9 @@ def with_running(instance: Instance, fleet: Fleet, scenario: Scenario) -> Instan
     if instance.periods is not None:
         what = "not supported yet: a running fleet where the demand differs by the hour (profile)"
         raise ScenarioError([scenario.problem("classes", what, "plan without it, or leave the profiles out")])
+    if instance.policy.slo_scope == "fleet":
+        what = "not supported yet: a running fleet with policy.slo_scope: fleet"
+        raise ScenarioError([scenario.problem("policy.slo_scope", what, "plan without it, or set slo_scope: pool")])
     costs = scenario.policy.change
     known = {} if costs is None else costs.model_dump()
     whole, unclear = fully_stated(instance, fleet)

@@ -21,6 +21,7 @@ from qmodel.types import (
     Replica,
     RequestClass,
     Slo,
+    SloScope,
     Topology,
 )
 from qmodel.types.constants import EngineConstants
@@ -104,9 +105,14 @@ class LayoutRules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """Rules of the decision."""
+    """Rules of the decision.
+
+    Attributes:
+        slo_scope: whether targets hold in every pool that serves a class, or for all of its requests together.
+    """
 
     confidence: Confidence = "nominal"
+    slo_scope: SloScope = "pool"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

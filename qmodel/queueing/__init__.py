@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from qmodel.queueing.replica.any_pools import predict_pool
     from qmodel.queueing.replica.case_bands import pool_bands
     from qmodel.queueing.replica.error_bands import ErrorBand, least_band, queueing_band
-    from qmodel.queueing.replica.many_pools import least_tpot, pool_metrics
+    from qmodel.queueing.replica.many_pools import least_tpot, pool_exceedances, pool_metrics
     from qmodel.queueing.replica.patience import ImpatientPool, impatient_pool
     from qmodel.queueing.replica.pools import pool, utilisation
     from qmodel.queueing.replica.predictions import ClassPrediction, PoolPrediction, Prediction
@@ -72,6 +72,7 @@ __all__ = [
     "modified_offered_load",
     "pool",
     "pool_bands",
+    "pool_exceedances",
     "pool_metrics",
     "predict_pool",
     "priority",
@@ -118,6 +119,7 @@ _HOME = {
     "mgc": "qmodel.queueing.servers.multiserver",
     "pool": "qmodel.queueing.replica.pools",
     "predict_pool": "qmodel.queueing.replica.any_pools",
+    "pool_exceedances": "qmodel.queueing.replica.many_pools",
     "pool_metrics": "qmodel.queueing.replica.many_pools",
     "least_tpot": "qmodel.queueing.replica.many_pools",
     "resident_cap": "qmodel.queueing.populations.fixed_population",

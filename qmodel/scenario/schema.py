@@ -36,7 +36,10 @@ class PolicySpec(Section):
         default="nominal",
         description="nominal, or p90: targets must hold at the upper 90 % bands of step times and queueing.",
     )
-    slo_scope: Literal["pool"] = Field(default="pool", description="Targets hold in every pool that serves the class.")
+    slo_scope: Literal["pool", "fleet"] = Field(
+        default="pool",
+        description="Targets hold in every pool that serves the class, or for all of its requests together.",
+    )
     spare_replicas: Annotated[int, Field(ge=0, le=1000)] = Field(
         default=0, description="Targets hold in every pool with so many of its replicas lost."
     )

@@ -61,7 +61,6 @@ SCENARIO_UNSUPPORTED: tuple[Unsupported, ...] = (
     Unsupported(
         "classes.*.engine.router", "requests sent where their prefix is", _USE_ROUTER, _ROUTERS, "prefix_aware"
     ),
-    Unsupported("policy.slo_scope", "targets over the whole fleet", "use pool", _one_of("fleet"), "fleet"),
 )
 
 FLEET_FILE_UNSUPPORTED: tuple[Unsupported, ...] = (

@@ -143,6 +143,7 @@ class FleetSimulator:
             demand,
             cases,
             confidence=instance.policy.confidence,
+            scope=instance.policy.slo_scope,
             seed=self.seed,
             requests=self.requests,
             replications=self.replications,

@@ -25,7 +25,7 @@ from qmodel.simulation.results import (
 from qmodel.simulation.row_runs import RowRun, run_row
 from qmodel.simulation.statistics import BATCHES, Estimate, Sample, batched, joined, mean_estimate, quantile_estimate
 from qmodel.simulation.transfers import transfer_rows
-from qmodel.types import RequestClass, Slo
+from qmodel.types import RequestClass, Slo, SloScope
 
 __all__ = ["FleetRuns", "simulate_pools", "tabulate"]
 
@@ -48,6 +48,7 @@ class FleetRuns:
         pools: by pool, likewise.
         rows: by the first of pools that paths join, likewise.
         token_bytes: KV bytes of one token of context by pool, None where not known.
+        scope: whether targets must hold in every pool, or over all pools of a class together.
     """
 
     demand: Demand
@@ -59,6 +60,7 @@ class FleetRuns:
     token_bytes: Mapping[str, float | None]
     confidence: str
     seed: int
+    scope: SloScope = "pool"
 
 
 def simulate_pools(
@@ -66,6 +68,7 @@ def simulate_pools(
     cases: Mapping[str, PoolCase],
     *,
     confidence: str = "nominal",
+    scope: SloScope = "pool",
     seed: int = 1,
     requests: int | None = None,
     replications: int = 1,
@@ -84,6 +87,7 @@ def simulate_pools(
         demand: what comes, and the fleet that it comes to.
         cases: its pools at nominal step times, by name.
         confidence: ``nominal`` or ``p90``: steps take their upper band, here and in the predictions.
+        scope: whether targets must hold in every pool, or over all pools of a class together.
         seed: same seed, same digits.
         requests: measured in the whole fleet; None: enough for every target.
         replications: independent runs of every pool, each so long.
@@ -95,7 +99,7 @@ def simulate_pools(
     """
     level = "p90" if confidence == "p90" else "nominal"
     cases = {name: replace(case, replica=at_confidence(case.replica, level)) for name, case in cases.items()}
-    predicted = assess(demand.classes, cases, demand.fleet)
+    predicted = assess(demand.classes, cases, demand.fleet, scope=scope)
     settings = {name: (policies or {}).get(name) or EnginePolicy() for name in cases}
     numbers = {name: index for index, name in enumerate(cases)}
     runs: dict[str, tuple[MeasuredRun, ...]] = {}
@@ -152,6 +156,7 @@ def simulate_pools(
         token_bytes=token_bytes or {},
         confidence=confidence,
         seed=seed,
+        scope=scope,
     )
 
 
@@ -228,7 +233,10 @@ def _slo_rows(fleet: FleetRuns) -> list[SimulatedSloRow]:
                 decision=_decision(found, slo),
             )
         )
-    return rows
+    if fleet.scope == "pool":
+        return rows
+    mixed = {(row.cls, row.metric, row.stat): row.decision for row in rows if row.path == "fleet"}
+    return [replace(row, decision=mixed.get((row.cls, row.metric, row.stat), row.decision)) for row in rows]
 
 
 def _latency_rows(fleet: FleetRuns) -> list[SimulatedLatencyRow]:

@@ -41,7 +41,8 @@ class SimulatedSloRow:
         simulated_s: None where the queue grew to the end of the simulation.
         ci_low_s, ci_high_s: 95 % confidence interval; None where the sample is too small to say.
         decision: ``met`` where the whole interval is within the target, ``missed`` where it is beyond, or the queue
-            grew; else ``not decided``.
+            grew; else ``not decided``. With targets over the whole fleet that of all requests of the class together,
+            also in the rows of its pools.
     """
 
     cls: str

@@ -44,10 +44,12 @@ from qmodel.types.offers import MIXED, Offer, Purchase, PurchaseRow, bought, in_
 from qmodel.types.periods import HOURS, Layer, Period, Periods, hours_text
 from qmodel.types.replica import Admission, Band, Preemption, Replica, Router, StepLaw
 from qmodel.types.settings import settings_text
+from qmodel.types.slo_scope import SloScope, decisive
 from qmodel.types.spot import SpotTerms
 from qmodel.types.tier_shares import best_average, settled_bounds
 
 __all__ = [
+    "decisive",
     "replicas_by_kind",
     "settings_text",
     "Running",
@@ -120,6 +122,7 @@ __all__ = [
     "ScaleUpDomain",
     "Slo",
     "SloRow",
+    "SloScope",
     "Speculation",
     "SpotTerms",
     "StepLaw",

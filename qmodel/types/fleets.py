@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
@@ -140,11 +140,19 @@ class Fleet:
     @property
     def joined_pools(self) -> list[tuple[str, ...]]:
         """Pools that paths join, directly or through others, in the order of the fleet; a unified pool stands alone."""
+        return self._grouped([path.pools for paths in self.routing.values() for path in paths])
+
+    @property
+    def pools_by_class(self) -> list[tuple[str, ...]]:
+        """Pools that serve the same class, directly or through others, in the order of the fleet."""
+        return self._grouped([[name for path in paths for name in path.pools] for paths in self.routing.values()])
+
+    def _grouped(self, together: Sequence[Sequence[str]]) -> list[tuple[str, ...]]:
+        """Pools in groups such that those that belong together, directly or through others, are in one."""
         group = {name: number for number, name in enumerate(self.pools)}
-        for paths in self.routing.values():
-            for path in paths:
-                joined = {group[name] for name in path.pools}
-                group = {name: min(joined) if number in joined else number for name, number in group.items()}
+        for names in together:
+            joined = {group[name] for name in names}
+            group = {name: min(joined) if number in joined else number for name, number in group.items()}
         return [tuple(name for name in group if group[name] == number) for number in sorted(set(group.values()))]
 
     def model_on(self, path: Path) -> str:
@@ -198,8 +206,9 @@ class SloRow:
         predicted_s: None where the pool is not stable, or runs at a measured capacity.
         low_s, high_s: prediction at the 90 % bands of step law and queueing model, down and up; high is None where
             the pool is not stable there.
-        met: predicted within target.
-        met_at_p90: still within target at the upper end of both bands.
+        met: predicted within target; with targets over the whole fleet (``slo_scope: fleet``) that of all requests of
+            the class together, also in the rows of its pools.
+        met_at_p90: still within target at the upper end of both bands; as ``met``.
         basis: ``predicted``; ``measured``: met as long as the pool carries no more than it was measured to carry
             with its targets met; or ``stated``: what the scenario says of an API.
     """

@@ -11,7 +11,7 @@ import qmodel as qm
 from qmodel.candidates import enumerate_candidates
 from qmodel.evaluation import slo_ratios
 from qmodel.optimize import SolverOptions, solved_point
-from qmodel.planning.load_split import _lower_lines, evened
+from qmodel.planning.load_split import evened, lower_lines
 from qmodel.planning.planned_pools import PlannedPool
 from qmodel.problem import bind
 from tests.planning.limited_fleets import two_models
@@ -83,10 +83,10 @@ def test_plans_of_shared_models_keep_cost_and_targets(seed: int, router: str) ->
 def test_lines_lie_below_the_points_and_touch_the_convex_ones() -> None:
     x = np.array([0.0, 1.0, 2.0, 3.0, 4.0])
     y = np.array([1.0, 1.0, 3.0, 2.0, 6.0])  # the third lies above the chord of its neighbours
-    slopes, heights = _lower_lines(x, y)
+    slopes, heights = lower_lines(x, y)
     under = (slopes[:, None] * x + heights[:, None]).max(axis=0)
     assert np.all(under <= y + 1e-12)
     np.testing.assert_allclose(under[[0, 1, 3, 4]], y[[0, 1, 3, 4]])
     assert np.all(np.diff(slopes) > 0.0)
-    flat = _lower_lines(x[:1], y[:1])
+    flat = lower_lines(x[:1], y[:1])
     assert (flat[0].tolist(), flat[1].tolist()) == ([0.0], [1.0])

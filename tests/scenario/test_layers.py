@@ -191,9 +191,10 @@ def test_bad_values_of_overrides_are_told_with_their_key():
     assert told(small(), overrides={"classes.chat.rate_rps": "12"}) == [
         "<--set>: classes.chat.rate_rps: must be a number (got '12', text); write 12 without quotes"
     ]
-    assert told(small(), overrides={"policy.slo_scope": "fleet", "classes.chat.slo": 3}) == [
+    assert told(small(), overrides={"engine.router": "prefix_aware", "classes.chat.slo": 3}) == [
         "<--set>: classes.chat.slo: must be a mapping of keys (got 3)",
-        "<--set>: policy.slo_scope: not supported yet: targets over the whole fleet (got 'fleet'); use pool",
+        "<--set>: engine.router: not supported yet: requests sent where their prefix is (got 'prefix_aware');"
+        " use random, round_robin or jsq",
     ]
 
 

@@ -21,8 +21,6 @@ from tests.scenario.examples import small
         ({"engine__router": "prefix_aware"},
          "engine.router: not supported yet: requests sent where their prefix is (got 'prefix_aware'); "
          "use random, round_robin or jsq"),
-        ({"policy__slo_scope": "fleet"},
-         "policy.slo_scope: not supported yet: targets over the whole fleet (got 'fleet'); use pool"),
     ],
 )  # fmt: skip
 def test_it_is_told_alone_and_with_a_way_out(changes, expected):

@@ -28,8 +28,9 @@ from qmodel.queueing.replica.stacks import Setting, in_stacks, stacked
 from qmodel.queueing.replica.work import pooled_work
 from qmodel.types import FloatArray, IntArray, Metric, Patience, Replica, RequestClass, Router, Stream
 
-__all__ = ["least_tpot", "pool_metrics"]
+__all__ = ["least_tpot", "pool_exceedances", "pool_metrics"]
 
+_ANY_LEVEL = 0.5  # says that a law is asked for
 _AT_ONCE = 48  # cases worked on together: each takes some tens of kB, all fit into a core's own cache
 
 
@@ -68,24 +69,84 @@ def pool_metrics(
     """
     engines, sizes, factors = broadcast_cases(replicas, counts, loads)
     check_wanted(streams, wanted)
+    return _values(engines, streams, sizes, factors, router, wanted, None)
+
+
+def pool_exceedances(
+    replicas: Sequence[Replica] | Replica,
+    streams: Sequence[Stream | RequestClass],
+    counts: npt.ArrayLike,
+    loads: npt.ArrayLike,
+    router: Router,
+    wanted: Sequence[tuple[str, Metric]],
+    limits_s: npt.ArrayLike,
+) -> FloatArray:
+    """Shares of requests that take longer than a limit, of C pools that serve the same streams.
+
+    Where requests of several pools are counted together these shares add up, weighted by what each pool serves;
+    percentiles do not.
+
+    Args:
+        replicas, streams, counts, loads, router: as for :func:`pool_metrics`.
+        wanted: W pairs of class name and metric.
+        limits_s: shape (C, W), or (W,) for all cases.
+
+    Returns:
+        Shares in [0, 1], shape (C, W); infinite where the load is too high.
+
+    Raises:
+        ValueError: naming the argument that is out of range.
+
+    Example:
+        >>> from qmodel.types import Law, Lengths, StepLaw
+        >>> replica = Replica(step=StepLaw.linear(alpha_s=0.01, beta_s=1e-4, delta_s=3e-5), max_num_seqs=64)
+        >>> chat = Stream(name="chat", rate_rps=4.0, lengths=Lengths.independent(Law.constant(500), Law.constant(200)))
+        >>> p95_s = pool_metrics(replica, [chat], 1, 1.0, "random", [("chat", "ttft", 0.95)])[0]
+        >>> pool_exceedances(replica, [chat], 1, [1.0, 9.0], "random", [("chat", "ttft")], p95_s).round(3).tolist()
+        [[0.05], [inf]]
+    """
+    engines, sizes, factors = broadcast_cases(replicas, counts, loads)
+    asked: list[Wanted] = [(name, metric, _ANY_LEVEL) for name, metric in wanted]
+    check_wanted(streams, asked)
+    limits = np.asarray(limits_s, dtype=float)
+    if limits.shape[-1:] != (len(wanted),) or not np.all(limits > 0.0):
+        raise ValueError(f"limits_s must be positive, one for each of the {len(wanted)} wanted (got {limits_s!r})")
+    limits = np.broadcast_to(limits, (sizes.size, len(wanted)))
+    return _values(engines, streams, sizes, factors, router, asked, limits)
+
+
+def _values(
+    engines: Sequence[Replica],
+    streams: Sequence[Stream | RequestClass],
+    sizes: FloatArray,
+    factors: FloatArray,
+    router: Router,
+    wanted: Sequence[Wanted],
+    limits_s: FloatArray | None,
+) -> FloatArray:
+    """Values of the wanted metrics, or shares beyond limits where these are given; infinite where not stable."""
     values = np.full((sizes.size, len(wanted)), np.inf)
     patience = patience_of(streams)
     if patience is not None:
         for rows, found, state in _impatient(engines, streams, sizes, factors, router, patience):
-            values[rows] = _columns(state, wanted, state.waiting())
+            values[rows] = _columns(state, wanted, state.waiting(), None if limits_s is None else limits_s[rows])
             values[rows] = np.where([metric == "abandoned" for _, metric, _ in wanted], found[:, None], values[rows])
         return values
     per_token = all(metric == "tpot" for _, metric, _ in wanted)
+
+    def columns(state: SolvedPools, rows: IntArray, waiting: Backlog | None) -> FloatArray:
+        return _columns(state, wanted, waiting, None if limits_s is None else limits_s[rows])
+
     for group in _groups(engines, streams, sizes, factors, router):
         rows = np.arange(group.rows.size)
         if per_token and group.at_once:  # little room for all, and no backlog where no budget fills
             state = group.solved(rows)
-            values[group.rows] = _columns(state, wanted, None)
+            values[group.rows] = columns(state, group.rows, None)
             rows = rows[state.budget_binds()]
         for part in _parts(rows):
             state = group.solved(part)
             needed = not per_token or bool(state.budget_binds().any())
-            values[group.rows[part]] = _columns(state, wanted, state.waiting() if needed else None)
+            values[group.rows[part]] = columns(state, group.rows[part], state.waiting() if needed else None)
     return values
 
 
@@ -235,8 +296,13 @@ def _parts(rows: IntArray) -> list[IntArray]:
     return [rows[start : start + _AT_ONCE] for start in range(0, rows.size, _AT_ONCE)]
 
 
-def _columns(state: SolvedPools, wanted: Sequence[Wanted], waiting: Backlog | None) -> FloatArray:
-    """Values of the wanted metrics, shape (C, W); times per token do without the backlog where no budget fills."""
+def _columns(
+    state: SolvedPools, wanted: Sequence[Wanted], waiting: Backlog | None, limits_s: FloatArray | None
+) -> FloatArray:
+    """Values of the wanted metrics, or shares beyond their limits, shape (C, W).
+
+    Times per token do without the backlog where no budget fills.
+    """
     values = np.zeros((state.cases, len(wanted)))
     for member in state.work.classes:
         mine = [column for column, item in enumerate(wanted) if item[0] == member.name]
@@ -253,7 +319,12 @@ def _columns(state: SolvedPools, wanted: Sequence[Wanted], waiting: Backlog | No
         laws = view.laws(list(levels))
         for metric, asked in levels.items():
             law = laws[metric]
-            if law is not None:
-                columns = [column for column in mine if wanted[column][1] == metric and wanted[column][2] is not None]
+            if law is None:
+                continue
+            columns = [column for column in mine if wanted[column][1] == metric and wanted[column][2] is not None]
+            if limits_s is None:
                 values[:, columns] = law.quantiles(asked)
+            else:
+                within = [law.each_within(limits_s[:, column]) for column in columns]
+                values[:, columns] = np.clip(1.0 - np.column_stack(within), 0.0, 1.0)
     return values

@@ -56,6 +56,11 @@ class GridLaw:
         """P(X <= t) of the first law at the times ``time_s``, shape (T,)."""
         return np.asarray(np.interp(time_s, self.times_s[0], self.cdf[0]))
 
+    def each_within(self, time_s: FloatArray) -> FloatArray:
+        """P(X <= t) of every law at a time of its own, both shapes (C,)."""
+        rows = zip(time_s.tolist(), self.times_s, self.cdf, strict=True)
+        return np.array([np.interp(time, times, cdf) for time, times, cdf in rows])
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class KernelLaw:
@@ -103,6 +108,14 @@ class KernelLaw:
         if self.bounds_s is None:
             return level
         below, above = (float(bound[0]) for bound in self.bounds_s)
+        return np.where(time_s < below, 0.0, np.where(time_s >= above, 1.0, level))
+
+    def each_within(self, time_s: FloatArray) -> FloatArray:
+        """P(X <= t) of every law at a time of its own, both shapes (C,)."""
+        level: FloatArray = self.cdf(time_s[:, None])[:, 0]
+        if self.bounds_s is None:
+            return level
+        below, above = self.bounds_s
         return np.where(time_s < below, 0.0, np.where(time_s >= above, 1.0, level))
 
     def quantile(self, p: float) -> FloatArray:
