@@ -43,6 +43,7 @@ def with_conflict(
 ) -> Plan:
     """An infeasible plan with the limits that conflict; any other plan as it is.
 
+    So is a plan whose targets hold over the fleet: what is looked at here are pools that hold them each.
     The search for them ends after twice the time that the plan took, or 5 s if that is more, and with the time limit.
 
     Args:
@@ -54,7 +55,7 @@ def with_conflict(
         on_progress: told where the search stands.
         cancel: asked before every look; a true answer ends the search.
     """
-    if plan.status != "infeasible":
+    if plan.status != "infeasible" or instance.policy.slo_scope == "fleet":
         return plan
     limits = {item.key: item for item in user_limits(instance) if bound_with is not None or item.kind != "floor"}
     most_s = min(max(_TIMES * searched_s, _LEAST_S), options.time_limit_s)
