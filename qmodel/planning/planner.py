@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-
-import numpy as np
+from dataclasses import replace
 
 from qmodel.candidates import (
     NO_STAGES,
@@ -22,24 +20,22 @@ from qmodel.candidates import (
 from qmodel.evaluation import Evaluation, evaluate_fleet
 from qmodel.optimize import (
     Choice,
-    Diagnosis,
-    Program,
     SolverOptions,
-    cancelled,
     check_solver,
     choose,
-    diagnose,
     stopped_by,
 )
-from qmodel.planning.answers import bound_below, cost_at_p90, finite, price_rows, termination_of, why_not, without_fleet
+from qmodel.planning.answers import bound_below, cost_at_p90, finite, price_rows, termination_of, without_fleet
 from qmodel.planning.built_fleets import BuiltFleet, build
 from qmodel.planning.fleet_wide_plans import as_choice, best_over_fleet, wide_groups
 from qmodel.planning.measured_pools import measured_alternatives
+from qmodel.planning.no_fleets import cancelled_plan, infeasible_plan, over_budget, without_choice
 from qmodel.planning.planned_pools import PlannedMeasured
 from qmodel.planning.plans import Plan, Status, Termination, Why
 from qmodel.planning.progress import Cancel, OnProgress, Progress
 from qmodel.planning.rationale import reasons
 from qmodel.planning.record import plan_inputs, versions
+from qmodel.planning.search import LEAST_TIME_S, Search, chosen_within, left_of
 from qmodel.planning.served_models import (
     able_groups,
     alone_with_its_model,
@@ -49,7 +45,7 @@ from qmodel.planning.served_models import (
 )
 from qmodel.planning.verification import verify
 from qmodel.problem import Instance
-from qmodel.types import Limits, RequestClass, SloRow, replicas_by_kind
+from qmodel.types import RequestClass, SloRow, replicas_by_kind
 
 __all__ = ["plan_instance"]
 
@@ -59,44 +55,6 @@ _PARTS_LATE = Why(
     limit="fleet",
     change="raise the limits of the fleet, or the deadline",
 )
-_LEAST_TIME_S = 0.05  # a second integer program gets at least this
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Search:
-    """One planning problem with everything the search has found so far.
-
-    Attributes:
-        sets, classes: by the name of a group of classes that may share pools.
-        stages: what separate prefill and decode pools could carry.
-        pressing: keys of limits that the cheapest fleet without them breaks.
-    """
-
-    instance: Instance
-    options: SolverOptions
-    started_s: float
-    candidates: CandidateSet
-    sets: Mapping[str, ColumnSet]
-    classes: Mapping[str, tuple[RequestClass, ...]]
-    stages: StageColumns = NO_STAGES
-    pressing: tuple[str, ...] = ()
-    solve_s: float = 0.0
-
-    @property
-    def limits(self) -> Limits:
-        """Of the fleet."""
-        return self.instance.limits
-
-    @property
-    def serves_all(self) -> bool:
-        """Whether some pool, or pools in a row, carry a part of every class."""
-        return all(self.serves(item.name) for members in self.classes.values() for item in members)
-
-    def serves(self, name: str) -> bool:
-        """Whether some pool, or pools in a row, carry a part of a class."""
-        models = {item.model for members in self.classes.values() for item in members if item.name == name}
-        apart = any(self.stages.serves(name, model) for model in models)
-        return apart or any(found.serves(name) for found in self.sets.values())
 
 
 def plan_instance(
@@ -160,7 +118,7 @@ def _plan(
     sets: dict[str, ColumnSet] = {}
     for done, (group, members) in enumerate(classes.items()):
         if cancel is not None and cancel():
-            return _cancelled(instance, started)
+            return cancelled_plan(instance, started)
         tell(Progress(stage="frontier", done=done, total=len(classes)))
         sets[group] = _columns(instance, candidates, members, stages)
     if any(len(item.models) > 1 for item in instance.classes.values()):
@@ -177,7 +135,7 @@ def _plan(
         short = out_of_reach(able)
         if short is not None:
             return without_fleet(instance, "infeasible", "proven", short, started)
-    search = _Search(
+    search = Search(
         instance=instance,
         options=options,
         started_s=started,
@@ -190,10 +148,10 @@ def _plan(
     if instance.policy.slo_scope == "fleet":
         return _over_fleet(search, tell, cancel)
     if not search.serves_all:
-        return _infeasible(search)
-    search, choice = _chosen(search)
+        return infeasible_plan(search)
+    search, choice = chosen_within(search)
     if cancel is not None and cancel():
-        return _cancelled(instance, started)
+        return cancelled_plan(instance, started)
     for hopeful in search.stages.hopeful if choice.outcome == "unsettled" else ():
         # what no split is sufficient for may still hold from end to end
         other = choose(search.sets, search.classes, search.limits, options=options, stages=hopeful)
@@ -201,7 +159,7 @@ def _plan(
             search, choice = replace(search, stages=hopeful), other
             break
     if choice.empty:
-        return _no_choice(search, choice)
+        return without_choice(search, choice)
     tell(Progress(stage="verify", done=0, total=1, bound_usd_per_hour=finite(choice.bound_usd_per_hour)))
     return _planned(search, choice)
 
@@ -226,81 +184,30 @@ def _in_order(groups: Mapping[str, tuple[RequestClass, ...]]) -> dict[str, tuple
     return {name: tuple(sorted(members, key=lambda item: item.name)) for name, members in sorted(groups.items())}
 
 
-def _chosen(search: _Search) -> tuple[_Search, Choice]:
-    """The choice within the limits, and the search with the columns it was made from.
-
-    Classes that compete for what is limited may each need what is not cheapest for them alone. The
-    columns leave such pools out, so they are tried first as if nothing was scarce: that
-    choice and its bound hold if it fits. If not, every count becomes a column. Where nodes are paid whole it is one
-    from the start: what a pool costs then depends on the others.
-    """
-    started = time.perf_counter()
-    limits, options = search.limits, search.options
-    competing = bool(limits.caps) and len(search.instance.classes) > 1 and not limits.pays_nodes
-    free = limits.without_caps() if competing else limits
-    first = replace(options, time_limit_s=options.time_limit_s / 2.0) if competing else options
-    choice = choose(search.sets, search.classes, free, options=first, stages=search.stages)
-    pressing = tuple(cap.key for cap in limits.exceeded(choice.holdings)) if competing else ()
-    if pressing and not cancelled():
-        sets = {
-            group: columns_for_group(
-                found.candidates,
-                search.classes[group],
-                open_pools=found.open_pools,
-                every_count=True,
-                keep_all=limits.change is not None,
-            )
-            for group, found in search.sets.items()
-        }
-        stages = search.stages
-        if stages.sets:
-            able = search.candidates.candidates
-            stages = columns_by_stage(
-                search.instance, able, search.classes, every_count=True, keep_all=limits.change is not None
-            )
-        search = replace(search, sets=sets, stages=stages, pressing=pressing)
-        unlimited_usd = choice.bound_usd_per_hour  # limits make nothing cheaper
-        choice = choose(sets, search.classes, limits, options=_within(options, started), stages=stages)
-        choice = replace(choice, bound_usd_per_hour=max(choice.bound_usd_per_hour, unlimited_usd))
-    budget = limits.budget_usd_per_hour
-    if budget is not None and choice.bound_usd_per_hour <= budget < choice.cost_usd_per_hour:
-        exact = replace(_within(options, started), mip_gap=0.0)  # a fleet within the gap may be within the budget
-        closer = choose(search.sets, search.classes, limits, options=exact, stages=search.stages)
-        bound = max(choice.bound_usd_per_hour, closer.bound_usd_per_hour)
-        choice = replace(choice if closer.empty else closer, bound_usd_per_hour=bound)
-    return replace(search, solve_s=time.perf_counter() - started), choice
-
-
-def _within(options: SolverOptions, started_s: float) -> SolverOptions:
-    """The same with what is left of the time limit."""
-    left_s = options.time_limit_s - (time.perf_counter() - started_s)
-    return replace(options, time_limit_s=max(left_s, _LEAST_TIME_S))
-
-
-def _over_fleet(search: _Search, tell: OnProgress, cancel: Cancel | None) -> Plan:
+def _over_fleet(search: Search, tell: OnProgress, cancel: Cancel | None) -> Plan:
     """The plan where targets hold over all pools of a class: it starts from the one whose pools meet them all."""
     started = time.perf_counter()
     instance, limits, able = search.instance, search.limits, search.candidates.candidates
     built: BuiltFleet | None = None
     chosen: Sequence[tuple[Column, int]] = ()
     if search.serves_all:
-        search, choice = _chosen(search)
+        search, choice = chosen_within(search)
         if not choice.empty:
             built = build(instance, choice, (), able, limits, search.sets, options=search.options)
             chosen = choice.chosen
         if cancel is not None and cancel():
-            return _cancelled(instance, search.started_s)
+            return cancelled_plan(instance, search.started_s)
     groups = wide_groups(search.sets, search.classes, chosen, instance)
-    wide, built = best_over_fleet(instance, able, groups, built, _within(search.options, started))
+    wide, built = best_over_fleet(instance, able, groups, built, left_of(search.options, started))
     search = replace(search, solve_s=time.perf_counter() - started)
     choice = as_choice(wide, built, limits)
     if built is None:
-        return _no_choice(search, choice, wide.master)
+        return without_choice(search, choice, wide.master)
     tell(Progress(stage="verify", done=0, total=1, bound_usd_per_hour=finite(choice.bound_usd_per_hour)))
     return _planned(search, choice, built)
 
 
-def _planned(search: _Search, choice: Choice, built: BuiltFleet | None = None) -> Plan:
+def _planned(search: Search, choice: Choice, built: BuiltFleet | None = None) -> Plan:
     instance, options = search.instance, search.options
     if built is not None:
         found: tuple[BuiltFleet, Evaluation] | None = built, evaluate_fleet(instance, built.fleet)
@@ -320,7 +227,7 @@ def _planned(search: _Search, choice: Choice, built: BuiltFleet | None = None) -
     cost = result.cost_usd_per_hour + moved_usd_per_hour
     bound = bound_below(cost, choice.bound_usd_per_hour)
     if search.limits.budget_usd_per_hour is not None and cost > search.limits.budget_usd_per_hour:
-        return _over_budget(search, cost, choice.bound_usd_per_hour)
+        return over_budget(search, cost, choice.bound_usd_per_hour)
     gap = None if bound is None else max(cost - bound, 0.0) / cost
     proven = gap is not None and gap <= options.mip_gap + _ROUNDING
     status: Status = "optimal" if proven else "feasible"
@@ -360,13 +267,13 @@ def _planned(search: _Search, choice: Choice, built: BuiltFleet | None = None) -
     return plan
 
 
-def _evaluated(search: _Search, choice: Choice, *, trusting: bool) -> tuple[BuiltFleet, Evaluation] | None:
+def _evaluated(search: Search, choice: Choice, *, trusting: bool) -> tuple[BuiltFleet, Evaluation] | None:
     """The cheapest fleet of what was chosen with its predictions; None where pools in a row miss targets."""
     built = _built(search, choice, trusting)
     return None if built is None else (built, evaluate_fleet(search.instance, built.fleet))
 
 
-def _built(search: _Search, choice: Choice, trusting: bool) -> BuiltFleet | None:
+def _built(search: Search, choice: Choice, trusting: bool) -> BuiltFleet | None:
     """The cheapest fleet of what was chosen.
 
     Targets over both stages are split in a way that is sufficient. Where that leaves a gap, masters that give
@@ -386,7 +293,7 @@ def _built(search: _Search, choice: Choice, trusting: bool) -> BuiltFleet | None
         if left_s <= 0.0:
             break
         options = replace(
-            search.options, time_limit_s=max(min(left_s, search.options.time_limit_s / 4.0), _LEAST_TIME_S)
+            search.options, time_limit_s=max(min(left_s, search.options.time_limit_s / 4.0), LEAST_TIME_S)
         )
         other = choose(search.sets, search.classes, limits, options=options, stages=hopeful)
         if not other.empty:
@@ -401,17 +308,17 @@ def _holds(row: SloRow, instance: Instance) -> bool:
     return row.met_at_p90 if instance.policy.confidence == "p90" else row.met
 
 
-def _unified_only(search: _Search, choice: Choice) -> Plan:
+def _unified_only(search: Search, choice: Choice) -> Plan:
     """The plan without separate pools; the bound of all still holds."""
-    alone, found = _chosen(replace(search, stages=NO_STAGES))
+    alone, found = chosen_within(replace(search, stages=NO_STAGES))
     bound = min(choice.bound_usd_per_hour, found.bound_usd_per_hour)
     found = replace(found, bound_usd_per_hour=bound)
     if found.outcome == "infeasible":  # of unified pools only
         found = replace(found, outcome="unsettled")
-    return _no_choice(alone, found) if found.empty else _planned(alone, found)
+    return without_choice(alone, found) if found.empty else _planned(alone, found)
 
 
-def _reasons(search: _Search, choice: Choice, built: BuiltFleet, result: Evaluation) -> Why:
+def _reasons(search: Search, choice: Choice, built: BuiltFleet, result: Evaluation) -> Why:
     measured = [item for item in built.pools if isinstance(item, PlannedMeasured)]
     pools = (*built.pools, *built.row.pools)
     tight = _tight(search, choice, result)
@@ -421,7 +328,7 @@ def _reasons(search: _Search, choice: Choice, built: BuiltFleet, result: Evaluat
     return replace(why, alternatives=(*why.alternatives, *more))
 
 
-def _tight(search: _Search, choice: Choice, result: Evaluation) -> list[str]:
+def _tight(search: Search, choice: Choice, result: Evaluation) -> list[str]:
     """Limits of which nothing is left, of which more would make the fleet cheaper, or that ruled a cheaper one out."""
     limits, holdings = search.limits, result.fleet.holdings
     priced = {(item.kind, item.name) for item in choice.prices}
@@ -434,66 +341,7 @@ def _tight(search: _Search, choice: Choice, result: Evaluation) -> list[str]:
     return found
 
 
-def _cancelled(instance: Instance, started_s: float) -> Plan:
-    return without_fleet(instance, "limit", "cancelled", Why(text="the search was cancelled"), started_s)
-
-
-def _diagnosed(search: _Search, master: Program | None = None) -> Diagnosis:
-    """What cannot be met; ``master``: the program of fleets, where it is not that of the columns."""
-    return diagnose(
-        search.candidates,
-        search.sets,
-        search.classes,
-        search.limits,
-        search.options,
-        search.stages,
-        scope=search.instance.policy.slo_scope,
-        master=master,
-    )
-
-
-def _infeasible(search: _Search, master: Program | None = None) -> Plan:
-    found = _diagnosed(search, master)
-    return without_fleet(search.instance, "infeasible", "proven", why_not(found), search.started_s)
-
-
-def _over_budget(search: _Search, cost: float, bound: float) -> Plan:
-    """Why there is no plan although there is a fleet: it costs more than the budget allows."""
-    budget = search.limits.budget_usd_per_hour
-    assert budget is not None
-    proven = bound > budget * (1.0 + _ROUNDING)
-    least = f", and none costs less than {bound:.2f}" if np.isfinite(bound) else ""
-    why = Why(
-        text=f"the cheapest fleet found costs more than the budget of {budget:g} USD/h",
-        limit="fleet.budget_usd_per_hour",
-        best=f"{cost:.2f} USD/h for the cheapest fleet found{least}",
-        change=f"raise fleet.budget_usd_per_hour to {np.ceil(cost * 100.0 - _ROUNDING) / 100.0:.2f}",
-    )
-    if proven:
-        return without_fleet(search.instance, "infeasible", "proven", why, search.started_s, bound)
-    return without_fleet(search.instance, "limit", "gap", why, search.started_s, bound)
-
-
-def _no_choice(search: _Search, choice: Choice, master: Program | None = None) -> Plan:
-    if choice.outcome == "infeasible":
-        return _infeasible(search, master)
-    if choice.outcome == "unsettled":
-        found = _diagnosed(search, master)
-        text = "no fleet of the pools tried meets every target within the limits; other fleets are not ruled out"
-        why = replace(why_not(found), text=text)
-        return without_fleet(search.instance, "limit", "gap", why, search.started_s, choice.bound_usd_per_hour)
-    if choice.outcome == "time":
-        why = Why(
-            text=f"no fleet was found within {search.options.time_limit_s:g} s",
-            limit="--time-limit",
-            change="raise the time limit",
-        )
-        return without_fleet(search.instance, "limit", "time", why, search.started_s, choice.bound_usd_per_hour)
-    why = Why(text=f"solver '{search.options.name}' failed: {choice.words}", change="try another --solver")
-    return without_fleet(search.instance, "limit", "solver_error", why, search.started_s, choice.bound_usd_per_hour)
-
-
-def _run(search: _Search) -> dict[str, float]:
+def _run(search: Search) -> dict[str, float]:
     return {
         "solve_s": search.solve_s,
         "total_s": time.perf_counter() - search.started_s,
