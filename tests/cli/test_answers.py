@@ -156,7 +156,7 @@ def test_capacity_plans_a_fleet_where_none_is_given_and_says_so(qm: Command) -> 
     assert "planning one" in run.err
     assert "Carries    1.200 x the demand" in run.out
     curve = qm("capacity", "x.yaml", "--format", "csv").out
-    assert curve.splitlines()[0] == "factor,rate_rps,utilisation,worst_slo,worst_ratio,met"
+    assert curve.splitlines()[0] == "factor,rate_rps,utilisation,goodput_rps,worst_slo,worst_ratio,met"
 
 
 def test_capacity_of_no_plan_is_infeasible(qm: Command) -> None:
