@@ -3,7 +3,7 @@
 from qmodel.candidates.batch_columns import columns_for_group
 from qmodel.candidates.batch_frontiers import least_batch_replicas
 from qmodel.candidates.columns import ColumnSet, columns_for_model
-from qmodel.candidates.enumeration import CandidateSet, RefusedCandidate, enumerate_candidates
+from qmodel.candidates.enumeration import CandidateSet, RefusedCandidate, enumerate_candidates, priced_for
 from qmodel.candidates.fleet_wide_columns import FleetWideColumns, columns_over_fleet
 from qmodel.candidates.frontiers import (
     Frontier,
@@ -61,6 +61,7 @@ __all__ = [
     "curves_of",
     "open_pools_of",
     "optimistic_loads",
+    "priced_for",
     "resource_shares",
     "columns_by_stage",
     "stage_part",

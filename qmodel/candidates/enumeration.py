@@ -29,7 +29,7 @@ from qmodel.types import (
     RequestClass,
 )
 
-__all__ = ["CandidateSet", "RefusedCandidate", "enumerate_candidates"]
+__all__ = ["CandidateSet", "RefusedCandidate", "enumerate_candidates", "priced_for"]
 
 _MOST_REPLICAS = 100_000  # a fleet beyond this is a mistake in the scenario's units
 
@@ -183,6 +183,21 @@ def _each_once(measured: Sequence[MeasuredCandidate]) -> tuple[MeasuredCandidate
     for item in measured:
         found.setdefault((item.key, item.pool_role), item)
     return tuple(found.values())
+
+
+def priced_for(measured: Sequence[MeasuredCandidate], classes: Sequence[RequestClass]) -> list[MeasuredCandidate]:
+    """The same pools, APIs at what they cost for requests of other lengths.
+
+    Args:
+        measured: pools of measured capacity, and APIs.
+        classes: of their model, with the lengths that count.
+    """
+    return [
+        replace(item, usd_per_hour={one.name: item.api.usd_per_hour(one) for one in classes if item.api.serves(one)})
+        if isinstance(item, ApiCandidate)
+        else item
+        for item in measured
+    ]
 
 
 def _api_candidate(api: Api, served: Sequence[RequestClass]) -> ApiCandidate:

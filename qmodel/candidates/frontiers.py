@@ -275,7 +275,7 @@ def _look(candidates: Sequence[Candidate], classes: Sequence[RequestClass], size
     def look(rows: IntArray, loads: FloatArray, targets: BoolArray) -> FloatArray:
         cases = np.repeat(rows, loads.shape[1])
         ratios = _target_ratios(_take(candidates, cases), classes, sizes[cases], loads.ravel(), targets)
-        return _log(ratios).reshape(*loads.shape, -1)
+        return _log(ratios).reshape(*loads.shape, int(targets.sum()))  # also of no cases at all
 
     return look
 

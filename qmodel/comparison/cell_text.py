@@ -21,6 +21,8 @@ NAMES = {
     "reason": "reason",
     "cost_usd_per_hour": "cost, USD/h",
     "bound_usd_per_hour": "lower bound, USD/h",
+    "mean_usd_per_hour": "mean over scenarios, USD/h",
+    "worst_usd_per_hour": "dearest scenario, USD/h",
 }
 
 

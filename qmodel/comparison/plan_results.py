@@ -18,7 +18,8 @@ Metrics = dict[tuple[str, str], float | str | None]
 def plan_metrics(plan: Plan) -> Metrics:
     """Status, cost, GPUs by type, prediction and slack of each target, pools with what binds.
 
-    What is served stands beside them where some may be dropped.
+    What is served stands beside them where some may be dropped, and the mean and the worst cost of scenarios where the
+    fleet follows them.
     """
     metrics: Metrics = {("status", "status"): plan.status}
     if plan.fleet is None:
@@ -27,6 +28,9 @@ def plan_metrics(plan: Plan) -> Metrics:
         metrics["served", f"{item.cls} served_rps"] = item.served_rps
     metrics["cost", "cost_usd_per_hour"] = plan.cost_usd_per_hour
     metrics["cost", "bound_usd_per_hour"] = plan.bound_usd_per_hour
+    if plan.risk is not None:
+        metrics["cost", "mean_usd_per_hour"] = plan.risk.mean_usd_per_hour
+        metrics["cost", "worst_usd_per_hour"] = plan.risk.worst_usd_per_hour
     for gpu, count in gpus_by_type(plan.pools).items():
         metrics["gpus", gpu] = count
     scope = scope_from(plan.inputs)

@@ -3,7 +3,14 @@
 from qmodel.evaluation.api_pools import ApiCase
 from qmodel.evaluation.assessment import assess, slo_ratios
 from qmodel.evaluation.bindings import MOVED_BY
-from qmodel.evaluation.day_costs import base_rows, day_purchases, limits_in_period, period_costs_usd
+from qmodel.evaluation.day_costs import (
+    base_rows,
+    day_purchases,
+    limits_in_period,
+    paid_by_period,
+    period_costs_usd,
+    tokens_usd,
+)
 from qmodel.evaluation.excesses import allowances, slo_excesses
 from qmodel.evaluation.fleet_metrics import evaluate_fleet, fleet_capacity, pool_cases
 from qmodel.evaluation.kv_links import kv_token_bytes, links_into, own_link
@@ -40,11 +47,13 @@ __all__ = [
     "links_into",
     "marginal_values",
     "own_link",
+    "paid_by_period",
     "period_costs_usd",
     "pool_cases",
     "predict_paths",
     "price_in_fleet",
     "slo_excesses",
     "slo_ratios",
+    "tokens_usd",
     "value_of",
 ]

@@ -5,24 +5,56 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from qmodel.evaluation.results import Evaluation
 from qmodel.types import DayPurchase, Holding, Limits, Periods, PurchaseRow, bought, bought_for_day, by_the_hour
 
-__all__ = ["base_rows", "day_purchases", "limits_in_period", "period_costs_usd"]
+__all__ = ["base_rows", "day_purchases", "limits_in_period", "paid_by_period", "period_costs_usd", "tokens_usd"]
 
 
-def day_purchases(limits: Limits, holdings: Sequence[Sequence[Holding]], periods: Periods) -> dict[str, DayPurchase]:
-    """The cheapest base of each GPU type for fleets that change with the hour.
+def tokens_usd(result: Evaluation | None) -> float:
+    """What the APIs of a fleet cost, USD/h: they are paid by the token, when requests are sent there.
+
+    Args:
+        result: the fleet, evaluated; None where nothing is asked for.
+    """
+    return 0.0 if result is None else sum(row.cost_usd_per_hour for row in result.pools if row.role == "api")
+
+
+def paid_by_period(limits: Limits, holdings: Sequence[Sequence[Holding]]) -> dict[str, list[int]]:
+    """GPUs of each type that each period pays for; types that some period needs.
+
+    Args:
+        limits: of the fleet.
+        holdings: pools of each period.
+    """
+    paid = {gpu: [limits.paid_gpus(gpu, held) for held in holdings] for gpu in sorted(limits.gpus)}
+    return {gpu: needs for gpu, needs in paid.items() if any(needs)}
+
+
+def day_purchases(
+    limits: Limits,
+    holdings: Sequence[Sequence[Holding]],
+    periods: Periods,
+    base_gpus: Mapping[str, int] | None = None,
+) -> dict[str, DayPurchase]:
+    """The base of each GPU type for fleets that change with the hour, and what it costs on average.
 
     Args:
         limits: with the offers of each type.
         holdings: pools of each period.
         periods: of the day.
+        base_gpus: sizes of the base by type, none of those left out; None: those of the least mean cost.
     """
     layers = periods.layers
     return {
-        gpu: bought_for_day(item.offers, [limits.paid_gpus(gpu, held) for held in holdings], layers, lot=item.lot)
-        for gpu, item in sorted(limits.gpus.items())
-        if any(limits.paid_gpus(gpu, held) for held in holdings)
+        gpu: bought_for_day(
+            limits.of(gpu).offers,
+            needs,
+            layers,
+            lot=limits.of(gpu).lot,
+            base_gpus=None if base_gpus is None else base_gpus.get(gpu, 0),
+        )
+        for gpu, needs in paid_by_period(limits, holdings).items()
     }
 
 

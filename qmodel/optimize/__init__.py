@@ -1,5 +1,6 @@
 """The integer program: formulation, solvers, bound, diagnosis of infeasibility; a fleet on hosts."""
 
+from qmodel.optimize.base_programs import least_risk_base
 from qmodel.optimize.chosen_pools import Choice, Outcome, ShadowPrice
 from qmodel.optimize.fleet_hosting import FleetPlacement, HostShare, PlacedReplica, place_fleet
 from qmodel.optimize.fleet_wide import WideChoice, WidePool, choose_fleet_wide
@@ -38,6 +39,7 @@ __all__ = [
     "choose",
     "choose_fleet_wide",
     "diagnose",
+    "least_risk_base",
     "most_served",
     "place_fleet",
     "solve_integer",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 
 import numpy as np
 
@@ -12,22 +13,22 @@ from qmodel.candidates import NO_STAGES, Column, ColumnSet, StageColumns
 from qmodel.optimize.alternatives import model_shares
 from qmodel.optimize.chosen_pools import Choice, Outcome, ShadowPrice
 from qmodel.optimize.formulation import bound_program, master_program
+from qmodel.optimize.joined_programs import JoinedProgram
 from qmodel.optimize.linked_parts import solve_linked
 from qmodel.optimize.open_pools import OpenChoice, balanced
-from qmodel.optimize.period_pools import pools_by_period
-from qmodel.optimize.period_programs import ChangingFleet, Frame, JoinedProgram, OneFleet, OnePeriod
+from qmodel.optimize.period_pools import PeriodPools, pools_by_period, pools_of_regimes
+from qmodel.optimize.period_programs import ChangingFleet, Frame, OneFleet, OnePeriod
 from qmodel.optimize.programs import Program
 from qmodel.optimize.proposed_pools import with_proposals
-from qmodel.optimize.rounds import SAME_COST, Round, refined
+from qmodel.optimize.rounds import SAME_COST, Regime, Round, refined
+from qmodel.optimize.settling import each_period, fewest_pools, solve_within
 from qmodel.optimize.solvers import Solved, SolverOptions, cancelled, solve_integer, solve_relaxed
-from qmodel.optimize.stage_rows import PASSING, Columns, carried_in_rows
+from qmodel.optimize.stage_rows import Columns, carried_in_rows
 from qmodel.types import FloatArray, Limits, RequestClass
 
 __all__ = ["choose_together", "shadow_prices"]
 
 _WITHOUT: Mapping[str, Outcome] = {"infeasible": "unsettled", "time": "time"}  # by what the master ended with
-_ROOM = 0.1  # of a pool: what carrying all of a class counts against one pool less
-_IN_ROWS = 0.5  # of a pool: what a class in pools in a row counts against one in unified pools
 _MOST_ROUNDS = 40  # of looking closer at the mixes that decide
 _MASTER_EVERY = 8  # rounds; between them only the bound moves, which takes a hundredth of the time
 _PATIENCE = 15  # rounds in which the bound may stand still
@@ -39,11 +40,11 @@ _TO_REPAIR_S = 0.5  # at least, even where the time is over: a fleet that does n
 _MOST_DOUBTFUL = 4  # of these that are kept to be built
 _OF_GAP = 0.4  # of the gap asked for: what the programs of a day may leave open
 _OF_TIME = 0.3  # of what is left: for the bound of a day
+_LEAST_TIME_S = 0.05
 _ONE_PERIOD = OnePeriod()
 _LOOKING = 2.0  # of the time spent on the bound: for fleets of many classes that cost less
 _OF_LEFT = 0.15  # of what is left: for a relaxation with many classes, whose bound moves little in the end
 _LEAST_FOR_PRICES_S = 2.0  # they are an extra, and a linear program is quick
-_COLUMN_GAP = 1e-6  # the master is small: solve it to the end, so that its gap is its own
 
 
 def choose_together(
@@ -54,6 +55,7 @@ def choose_together(
     options: SolverOptions,
     stages: StageColumns = NO_STAGES,
     frame: Frame = _ONE_PERIOD,
+    regimes: Sequence[Sequence[str]] = (),
 ) -> Choice:
     """Least-cost counts of columns that cover every class within the limits, and a bound on any fleet.
 
@@ -69,11 +71,15 @@ def choose_together(
         options: solver, gap and time limit.
         stages: what separate prefill and decode pools could carry.
         frame: how programs of single periods make one; every hour is the same if left out.
+        regimes: groups of each regime of lengths, whose classes have the same names in the same order; empty: there is
+            one regime of all.
     """
     started = time.monotonic()
     deadline = started + options.time_limit_s
     sets, classes = {**sets, **stages.sets}, {**classes, **stages.classes}
-    known = Columns(classes=classes, stages=stages)
+    known = [
+        Columns(classes={group: classes[group] for group in groups}, stages=stages) for groups in regimes or (classes,)
+    ]
     step = _step(sets, known, limits, options, deadline, frame)
     stalled, patience = 0, _PATIENCE_OF_MANY if any(found.many for found in sets.values()) else _PATIENCE
     late = False
@@ -104,7 +110,7 @@ def choose_together(
     if solved.values is None:
         without = "time" if late and solved.outcome == "infeasible" else _WITHOUT.get(solved.outcome, "error")
         return _nothing(without, solved, bound)
-    settle = _as_solved if isinstance(frame, ChangingFleet) else _fewest_pools
+    settle = each_period if isinstance(frame, ChangingFleet) else fewest_pools
     values = settle(step, options, deadline)
     doubtful: list[Choice] = []
     for number in range(_MOST_REPAIRS):
@@ -129,7 +135,7 @@ def choose_together(
 def _choice(
     step: Round,
     values: FloatArray,
-    known: Columns,
+    known: Sequence[Columns],
     limits: Limits,
     options: SolverOptions,
     deadline: float,
@@ -140,20 +146,20 @@ def _choice(
 ) -> Choice:
     """A solution of the master as a choice."""
     several = not isinstance(frame, OnePeriod)
-    points = step.master.points(values)
-    chosen = [] if several else step.pools(points[0])
+    points = step.points(values)
+    chosen = [] if several else points[0][0].pools(points[0][1])
     return Choice(
         chosen=tuple(chosen),
-        open_pools=() if several else tuple(_balanced(step, points[0], chosen, known, options, deadline)),
-        pools=tuple(pools_by_period(step.columns, step.blends, points)) if several else (),
-        measured=tuple(tuple(step.open_choices(point)) for point in points) if several else (),
+        open_pools=() if several else tuple(_balanced(step, points[0][1], chosen, known[0], options, deadline)),
+        pools=_pools(step, values, lasting=isinstance(frame, OneFleet)) if several else (),
+        measured=tuple(tuple(one.open_choices(point)) for one, point in points) if several else (),
         served=tuple(bool(values[place] > 0.5) for place in step.master.served),
         outcome="error" if step.failure else "time" if late or step.solved.outcome == "time" else "solved",
         cost_usd_per_hour=float(step.master.program.cost @ values),
         bound_usd_per_hour=bound,
-        columns_bound_usd_per_hour=step.solved.bound,
+        columns_bound_usd_per_hour=max(step.solved.bound, bound),
         prices=_prices(
-            step.master, known.whole, limits, options.name, max(deadline - time.monotonic(), _LEAST_FOR_PRICES_S)
+            step.master, known[0].whole, limits, options.name, max(deadline - time.monotonic(), _LEAST_FOR_PRICES_S)
         ),
         words=step.failure or step.solved.words,
         model_shares=model_shares(step.master.program, values),
@@ -162,7 +168,7 @@ def _choice(
 
 def _with_proposals(
     step: Round,
-    demand: Columns,
+    demand: Sequence[Columns],
     limits: Limits,
     options: SolverOptions,
     looking: float,
@@ -176,15 +182,27 @@ def _with_proposals(
     if step.failure or cancelled():
         return step
     cost = np.inf if step.solved.objective is None else step.solved.objective
-    sets = with_proposals(step.sets, demand, limits, options=options, cost_usd_per_hour=cost, deadline=looking)
+    sets = with_proposals(step.sets, demand[0], limits, options=options, cost_usd_per_hour=cost, deadline=looking)
     if sets is step.sets:
         return step
     return _step(sets, demand, limits, options, deadline, frame, earlier=step, same_bound=True)
 
 
+def _pools(step: Round, values: FloatArray, *, lasting: bool) -> tuple[PeriodPools, ...]:
+    """Pools over all periods; one fleet stands in all of them, whatever its regimes make of it."""
+    by_regime = []
+    for number, regime in enumerate(step.regimes):
+        points = [
+            point if own == number else None
+            for own, point in zip(step.master.regimes, step.master.points(values), strict=True)
+        ]
+        by_regime.append(pools_by_period(regime.columns, regime.blends, points))
+    return tuple(pools_of_regimes(by_regime) if lasting and len(by_regime) > 1 else chain(*by_regime))
+
+
 def _step(
     sets: Mapping[str, ColumnSet],
-    demand: Columns,
+    demand: Sequence[Columns],
     limits: Limits,
     options: SolverOptions,
     deadline: float,
@@ -203,18 +221,25 @@ def _step(
 
     What an earlier step found cuts off all that is no better, which a solver proves much faster than it would find it.
     """
-    classes, stages = demand.classes, demand.stages
-    mixed = any(len(found.sharing(classes[group])) > 1 for group, found in sets.items())
-    exact = demand.same and not mixed and all(found.complete for found in sets.values())
+    own = [{group: sets[group] for group in one.classes} for one in demand]
+    members = {group: items for one in demand for group, items in one.classes.items()}
+    mixed = any(len(found.sharing(members[group])) > 1 for group, found in sets.items())
+    exact = len(demand) == 1 and demand[0].same and not mixed and all(found.complete for found in sets.values())
     best = None if earlier is None else earlier.solved
     if earlier is not None and same_bound:
-        relaxation, bounding, relaxed = earlier.relaxation, earlier.bounding, earlier.relaxed
+        flows, bounding, relaxed = [regime.flows for regime in earlier.regimes], earlier.bounding, earlier.relaxed
     else:
-        relaxation = bound_program(demand.bounding(sets), classes, limits, stages.bounding)
-        bounding = frame.joined(relaxation.program)
+        apart = len(demand) > 1 and isinstance(frame, OneFleet)  # what stands in several regimes has one setting
+        relaxations = [
+            bound_program(one.bounding(found), one.classes, limits, one.stages.bounding, settings_apart=apart)
+            for one, found in zip(demand, own, strict=True)
+        ]
+        flows = [item.flows for item in relaxations]
+        bounding = _joined(frame, [item.program for item in relaxations])
+        lasting = _lasting(frame, [item.program for item in relaxations])
         closely = not any(found.levels for found in sets.values())
         relaxed = bounded or _improved(
-            frame, relaxation.program, bounding, best, options, deadline, bound_only=mixed, closely=closely
+            frame, lasting, bounding, best, options, deadline, bound_only=mixed, closely=closely
         )
     failure = relaxed.words if relaxed.outcome == "error" else ""
     if earlier is not None:  # a solver that ran out of time may have shown less than it did before
@@ -223,7 +248,10 @@ def _step(
         kept = replace(
             earlier,
             sets=sets,
-            relaxation=relaxation,
+            regimes=[
+                replace(regime, flows=carried, groups=found)
+                for regime, carried, found in zip(earlier.regimes, flows, own, strict=True)
+            ],
             bounding=bounding,
             relaxed=relaxed,
             fresh=False,
@@ -231,24 +259,31 @@ def _step(
         )
         if bound_only or failure or kept.closed(options.mip_gap):
             return kept
-    used = demand.chosen(sets)
-    columns = [column for found in used.values() for column in found.columns]
-    blends = [blend for found in used.values() for blend in found.blends()]
-    open_pools = [item for found in used.values() for item in found.open_pools]
-    single = master_program(columns, demand.whole, limits, blends, open_pools, stages.chains)
-    master = frame.joined(single)
+    regimes, singles = [], []
+    for one, found, carried in zip(demand, own, flows, strict=True):
+        used = one.chosen(found)
+        regime = Regime(
+            columns=[column for item in used.values() for column in item.columns],
+            blends=[blend for item in used.values() for blend in item.blends()],
+            open_pools=[pool for item in used.values() for pool in item.open_pools],
+            flows=carried,
+            groups=found,
+        )
+        regimes.append(regime)
+        singles.append(
+            master_program(regime.columns, one.whole, limits, regime.blends, regime.open_pools, one.stages.chains)
+        )
+    master = _joined(frame, singles)
     solved = relaxed
     if relaxed.outcome != "infeasible" and (
         bounded is not None or not exact or relaxed.values is None or master.program.violations(relaxed.values)
     ):
-        solved = _improved(frame, single, master, best, options, deadline)
-    found = Round(
+        solved = _improved(frame, _lasting(frame, singles), master, best, options, deadline)
+    found_now = Round(
         sets=sets,
         known=sets,
-        columns=columns,
-        blends=blends,
+        regimes=regimes,
         master=master,
-        relaxation=relaxation,
         bounding=bounding,
         relaxed=relaxed,
         solved=solved,
@@ -256,16 +291,28 @@ def _step(
         failure=solved.words if solved.outcome == "error" else failure,
     )
     if earlier is None or solved.values is not None:
-        return found
+        return found_now
     known = replace(earlier.solved, bound=min(solved.bound, earlier.solved.bound))
-    return replace(
-        found, known=earlier.known, columns=earlier.columns, blends=earlier.blends, master=earlier.master, solved=known
-    )
+    before = [
+        replace(old, flows=new.flows, groups=new.groups) for old, new in zip(earlier.regimes, regimes, strict=True)
+    ]
+    return replace(found_now, known=earlier.known, regimes=before, master=earlier.master, solved=known)
+
+
+def _joined(frame: Frame, programs: Sequence[Program]) -> JoinedProgram:
+    return frame.joined(programs[0]) if isinstance(frame, OnePeriod) else frame.joined(*programs)
+
+
+def _lasting(frame: Frame, programs: Sequence[Program]) -> JoinedProgram | None:
+    """One fleet for all periods of a fleet that may change: where a search for the latter may start."""
+    if not isinstance(frame, ChangingFleet) or len(programs) > 1:
+        return None
+    return OneFleet(factors=frame.factors, weights=frame.weights).joined(*programs)
 
 
 def _improved(
     frame: Frame,
-    single: Program,
+    lasting: JoinedProgram | None,
     joined: JoinedProgram,
     known: Solved | None,
     options: SolverOptions,
@@ -282,47 +329,22 @@ def _improved(
             solver=options.name,
             mip_gap=options.mip_gap * _OF_GAP,
             time_limit_s=left * (_OF_TIME if bound_only else 1.0),
-            lasting=None if bound_only else OneFleet(factors=frame.factors).joined(single),
+            lasting=None if bound_only else lasting,
             bound_only=bound_only,
         )
-    program = joined.program
+    program, solve = joined.program, solve_within if closely else _roughly
     if isinstance(frame, OneFleet) and known is None:  # large: no more of the time and the gap than it takes
         share = _OF_TIME if bound_only else 1.0
         left = max(deadline - time.monotonic(), 0.05) * share
         return solve_integer(program, solver=options.name, mip_gap=options.mip_gap * _OF_GAP, time_limit_s=left)
     if known is None or known.objective is None:
-        return _solve(program, options, deadline, closely=closely)
+        return solve(program, options, deadline)
     cost = known.objective
     cut = cost * (1.0 - max(SAME_COST, options.mip_gap))
-    found = _solve(program.below(cut), options, deadline, closely=closely)
+    found = solve(program.below(cut), options, deadline)
     if found.outcome == "infeasible":
         return replace(found, bound=cut, outcome="optimal")
     return found
-
-
-def _as_solved(step: Round, options: SolverOptions, deadline: float) -> FloatArray:
-    """The solution as it is: its pools are joined later."""
-    assert step.solved.values is not None
-    return step.solved.values
-
-
-def _fewest_pools(step: Round, options: SolverOptions, deadline: float) -> FloatArray:
-    """Among fleets that cost no more, the one with the fewest pools, and of those the one with the most room.
-
-    Equal costs are common: prices per GPU are, and layouts trade GPUs for replicas.
-    """
-    joined, master, values = step.master, step.master.program, step.solved.values
-    assert values is not None
-    if values[master.integer].sum() <= 1 or master.cost.size < 2:
-        return values
-    room = np.array([min(sum(column.shares.values()), float(len(column.shares))) for column in step.columns])
-    each = joined.spread(np.concatenate([room, np.zeros(joined.places.shape[1] - room.size)]))
-    cap = float(master.cost @ values) * (1.0 + SAME_COST)
-    pools = np.where(master.integer, 1.0 - _ROOM * each / max(float(each.max()), 1e-9), 0.0)
-    in_rows = np.array([name.startswith(PASSING) for name in master.names])
-    tie = replace(master.below(cap), cost=pools + _IN_ROWS * in_rows)
-    found = _solve(tie, options, deadline)
-    return values if found.values is None else found.values
 
 
 def _balanced(
@@ -334,7 +356,7 @@ def _balanced(
     deadline: float,
 ) -> list[OpenChoice]:
     """The open pools of a solution, their flows spread so that each has as much room as can be."""
-    used = step.open_choices(values)
+    used = step.regimes[0].open_choices(values)
     served = model_shares(step.master.program, values)
     found: list[OpenChoice] = []
     for model in dict.fromkeys(item.pool.candidate.model for item in used):
@@ -347,7 +369,7 @@ def _balanced(
         for name, share in carried_in_rows(mine_only, elsewhere).items():
             elsewhere[name] = elsewhere.get(name, 0.0) + share
         mine = [item for item in used if item.pool.candidate.model == model]
-        found += balanced(mine, elsewhere, lambda program: _solve(program, options, deadline).values)
+        found += balanced(mine, elsewhere, lambda program: solve_within(program, options, deadline).values)
     return sorted(found, key=lambda item: item.pool.is_api)
 
 
@@ -363,13 +385,10 @@ def _nothing(outcome: Outcome, solved: Solved, bound_usd_per_hour: float = -np.i
     )
 
 
-def _solve(program: Program, options: SolverOptions, deadline: float, *, closely: bool = True) -> Solved:
-    left = max(deadline - time.monotonic(), 0.05)
-    if not closely:
-        return solve_integer(
-            program, solver=options.name, mip_gap=options.mip_gap * _OF_GAP, time_limit_s=max(left * _OF_LEFT, 0.05)
-        )
-    return solve_integer(program, solver=options.name, mip_gap=min(_COLUMN_GAP, options.mip_gap), time_limit_s=left)
+def _roughly(program: Program, options: SolverOptions, deadline: float) -> Solved:
+    """The optimum of a relaxation with many classes within the gap, in a part of the time."""
+    left_s = max((deadline - time.monotonic()) * _OF_LEFT, _LEAST_TIME_S)
+    return solve_integer(program, solver=options.name, mip_gap=options.mip_gap * _OF_GAP, time_limit_s=left_s)
 
 
 def _prices(

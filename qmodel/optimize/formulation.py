@@ -67,7 +67,7 @@ def master_program(
         label = f"{_pool_label(blend.candidate, blend.replicas)} {' '.join(blend.names)}"
         most_of_each = blend.points.max(axis=0)
         most = float(np.ceil((1.0 / most_of_each[most_of_each > 0.0]).sum()))  # a class may be carried by no point
-        count = _add_pool(ledger, f"pool {label}", blend.candidate, blend.replicas, most)
+        count = _add_pool(ledger, f"pool {label}", blend.candidate, blend.replicas, most, blend.names)
         row = {count: -1.0}
         for point in blend.points.tolist():
             part = builder.variable(f"part {label}", cost=0.0, upper=most, integer=False)
@@ -89,6 +89,8 @@ def bound_program(
     limits: Limits,
     chains: Sequence[Chain] = (),
     strain: Strain | None = None,
+    *,
+    settings_apart: bool = False,
 ) -> Relaxation:
     """A relaxation of the whole problem: its optimum is no more than the cost of any fleet.
 
@@ -105,9 +107,10 @@ def bound_program(
         chains: classes that pools in a row may carry part by part.
         strain: factors on what many classes take of a replica; with any above 1 this is no relaxation any more, but a
             program that looks for fleets.
+        settings_apart: no candidate stands for others that differ in their engine settings only.
     """
     builder = ProgramBuilder()
-    ledger = Ledger(builder=builder, limits=limits)
+    ledger = Ledger(builder=builder, limits=limits, by_replica=True)
     flows: list[Flow] = []
     for group, found in sets.items():
         sharing = found.sharing(classes[group])
@@ -116,7 +119,7 @@ def bound_program(
         elif found.levels:
             flows += add_levels(ledger, group, found, sharing, strain)
         else:
-            flows += _add_flows(ledger, group, found, sharing)
+            flows += _add_flows(ledger, group, found, sharing, settings_apart=settings_apart)
     places = add_open_pools(ledger, [item for found in sets.values() for item in found.open_pools])
     open_rows(builder, places)
     in_rows = add_chains(ledger, chains)
@@ -138,14 +141,17 @@ def _add_columns(ledger: Ledger, found: ColumnSet, name: str) -> None:
             ledger.carries(position, position, {name: float(ratio)}, model=candidate.model)
 
 
-def _add_flows(ledger: Ledger, group: str, found: ColumnSet, classes: Sequence[RequestClass]) -> list[Flow]:
+def _add_flows(
+    ledger: Ledger, group: str, found: ColumnSet, classes: Sequence[RequestClass], *, settings_apart: bool = False
+) -> list[Flow]:
     """Pools of each candidate with what they carry: by corners where mixes were looked at, by step time everywhere."""
     builder = ledger.builder
     shares = np.array([resource_shares(found.candidates, item) for item in classes])
     ratios = np.array([found.ratios[item.name] for item in classes])
     alone = np.divide(1.0, ratios, out=np.full(ratios.shape, np.inf), where=ratios > 0)
     flows = []
-    left_out = set() if found.many or ledger.limits.change is not None else _joined_settings(found, shares, alone)
+    apart = settings_apart or found.many or ledger.limits.change is not None
+    left_out = set() if apart else _joined_settings(found, shares, alone)
     for j, candidate in enumerate(found.candidates):
         if j in left_out:
             continue
@@ -233,12 +239,14 @@ def _pool_label(item: Candidate, replicas: int) -> str:
 def _add_column(ledger: Ledger, column: Column, shares: Mapping[str, float]) -> None:
     label = f"pool {_pool_label(column.candidate, column.replicas)} {' '.join(sorted(shares))}"
     most = float(np.ceil(1.0 / min(shares.values())))
-    position = _add_pool(ledger, label, column.candidate, column.replicas, most)
+    position = _add_pool(ledger, label, column.candidate, column.replicas, most, sorted(shares))
     ledger.carries(position, position, shares, model=column.candidate.model)
 
 
-def _add_pool(ledger: Ledger, label: str, candidate: Candidate, replicas: int, most: float) -> int:
+def _add_pool(
+    ledger: Ledger, label: str, candidate: Candidate, replicas: int, most: float, names: Sequence[str]
+) -> int:
     """A variable that counts pools, or the replicas of one where pools add up."""
     if candidate.adds_up and replicas == 1:
         return ledger.replicas(label, candidate, most=most)
-    return ledger.pools(label, candidate, replicas, most=most)
+    return ledger.pools(label, candidate, replicas, most=most, names=names)

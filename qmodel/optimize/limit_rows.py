@@ -11,7 +11,7 @@ from math import ceil
 
 from qmodel.candidates import PoolKind
 from qmodel.optimize.alternatives import add_model_shares, share_limits
-from qmodel.optimize.programs import ProgramBuilder
+from qmodel.optimize.programs import ProgramBuilder, Standing
 from qmodel.types import Cap, Limits, RequestClass
 
 __all__ = ["Ledger"]
@@ -44,20 +44,40 @@ class Ledger:
     Attributes:
         builder: takes variables and rows.
         limits: of the fleet.
+        by_replica: what stands is counted in replicas of a candidate, whatever their pools; else in equal pools.
     """
 
     builder: ProgramBuilder
     limits: Limits
+    by_replica: bool = False
     _uses: list[_Use] = field(default_factory=list)
     _covers: list[tuple[int, Mapping[str, float], str]] = field(default_factory=list)
     _groups: dict[int, _Group] = field(default_factory=dict)
 
-    def pools(self, label: str, candidate: PoolKind, serving: int, *, most: float) -> int:
-        """An integer variable that counts pools of ``serving`` replicas and their spare ones; its position."""
+    def pools(self, label: str, candidate: PoolKind, serving: int, *, most: float, names: Sequence[str] = ()) -> int:
+        """An integer variable that counts pools of ``serving`` replicas and their spare ones; its position.
+
+        Args:
+            label: of the variable.
+            candidate: of the pools.
+            serving: replicas beside those to spare.
+            most: pools.
+            names: of the classes that they serve.
+        """
         replicas = candidate.pool_replicas(serving)
-        position = self.builder.variable(label, cost=self._paid(candidate, replicas), upper=most, integer=True)
+        family = f"{_of(candidate)} for {' '.join(names)}"
+        position = self._counted(label, candidate, replicas, most, Standing(family=family, size=serving))
         self._uses.append(_Use(position=position, candidate=candidate, replicas=replicas, pools=1, most=most))
         return position
+
+    def _counted(
+        self, label: str, candidate: PoolKind, replicas: int, most: float, standing: Standing | None = None
+    ) -> int:
+        """An integer variable of which one takes so many replicas."""
+        if self.by_replica:
+            standing = Standing(family=_of(candidate), units=float(replicas))
+        usd = self._paid(candidate, replicas)
+        return self.builder.variable(label, cost=usd, upper=most, integer=True, standing=standing)
 
     def replicas(self, label: str, candidate: PoolKind, *, most: float) -> int:
         """An integer variable that counts serving replicas of one pool; its position.
@@ -65,7 +85,7 @@ class Ledger:
         Where pools are counted or have replicas to spare, opening the pool is a variable of its own: what the pool
         carries of a class is then at most what its replicas carry, and nothing while it is not open.
         """
-        position = self.builder.variable(label, cost=self._paid(candidate, 1), upper=most, integer=True)
+        position = self._counted(label, candidate, 1, most)
         self._uses.append(_Use(position=position, candidate=candidate, replicas=1, pools=0, most=most))
         if candidate.spare or self.limits.max_pools is not None:
             self._groups[position] = _Group(label=label, candidate=candidate)
@@ -152,8 +172,7 @@ class Ledger:
     def _opened(self, group: _Group) -> list[tuple[str, dict[int, float]]]:
         """The variable that opens a pool of single replicas, those of what it carries, and the rows between them."""
         spare = group.candidate.spare
-        cost = self._paid(group.candidate, spare)
-        open_pool = self.builder.variable(f"open {group.label}", cost=cost, upper=1.0, integer=True)
+        open_pool = self._counted(f"open {group.label}", group.candidate, spare, 1.0)
         self._uses.append(_Use(position=open_pool, candidate=group.candidate, replicas=spare, pools=1, most=1.0))
         rows: list[tuple[str, dict[int, float]]] = []
         for name in dict.fromkeys(name for _, shares in group.carried for name in shares):
@@ -246,3 +265,7 @@ class Ledger:
         if change is None or change.replicas(candidate.key):
             return usd
         return usd + change.start_usd_per_gpu_hour * candidate.layout.gpus * replicas
+
+
+def _of(candidate: PoolKind) -> str:
+    return f"{candidate.gpu} {candidate.layout} {candidate.variant} {candidate.model}"

@@ -14,13 +14,13 @@ from dataclasses import replace
 
 import numpy as np
 
+from qmodel.optimize.joined_programs import JoinedProgram
 from qmodel.optimize.parts import solve_in_parts
-from qmodel.optimize.period_programs import JoinedProgram
 from qmodel.optimize.programs import Program
 from qmodel.optimize.solvers import Solved, solve_relaxed
 from qmodel.types import FloatArray, IntArray
 
-__all__ = ["solve_linked"]
+__all__ = ["settled", "solve_linked"]
 
 _MOST_TURNS = 6
 _SAME = 1e-9  # relative; a saving below this is rounding
@@ -85,6 +85,39 @@ def solve_linked(
     )
 
 
+def settled(
+    joined: JoinedProgram, values: FloatArray, *, solver: str, mip_gap: float, time_limit_s: float
+) -> FloatArray:
+    """A solution in which every period costs as little as its base allows, where the dearest part counts.
+
+    Once the base is known the periods have nothing to do with each other. What a period costs that is not among the
+    dearest does not count, so the program leaves it as it comes; here each is solved for itself, and takes the place of
+    what was there where it costs less: neither the mean nor the dearest part can grow by that.
+    """
+    tail = joined.tail
+    if tail is None:
+        return values
+    alone = replace(joined.program.without_rows(tail.rows.tolist()), cost=tail.mean_usd)
+
+    def solved(program: Program, _: float = 1.0) -> Solved:
+        return solve_in_parts(program, solver=solver, mip_gap=mip_gap, time_limit_s=time_limit_s)
+
+    other = _fixed(alone, values, joined.base, solved)
+    rows, own = joined.program.matrix[tail.rows].copy(), [tail.border, *tail.beyond.tolist()]
+    rows[:, own] = 0.0
+    found = values.copy()
+    if other is not None:
+        for number, places in enumerate(joined.places):
+            if rows[number] @ other < rows[number] @ values:
+                mine = np.union1d(places, np.flatnonzero(rows[number]))
+                found[mine] = other[mine]
+    costs, usd = rows @ found, joined.program.cost
+    whole = [usd[tail.border] * eta + usd[tail.beyond] @ np.maximum(costs - eta, 0.0) for eta in costs]
+    found[tail.border] = costs[int(np.argmin(whole))]  # convex and piecewise linear: least at one of the costs
+    found[tail.beyond] = np.maximum(costs - found[tail.border], 0.0)
+    return values if joined.program.violations(found) else found
+
+
 def _stood(joined: JoinedProgram, lasting: JoinedProgram | None, start: Solved | None) -> FloatArray | None:
     """A fleet that stands all day as a point of the program, what is bought aside."""
     if lasting is None or start is None or start.values is None:
@@ -110,8 +143,8 @@ def _priced(program: Program, links: IntArray, duals: FloatArray) -> tuple[Progr
 def _turns(joined: JoinedProgram, values: FloatArray, solved: object, deadline: float) -> FloatArray | None:
     """The best of turns between the base and the fleets of each period; None where a start cannot be completed."""
     assert callable(solved)
-    program, linked = joined.program, np.any(joined.program.matrix[joined.origin < 0] != 0.0, axis=0)
-    inside = np.array([place for place in joined.places.ravel().tolist() if not linked[place]], dtype=int)
+    program = joined.program
+    inside = np.setdiff1d(np.concatenate(joined.places), joined.bought)
     best: FloatArray | None = None
     for _ in range(_MOST_TURNS):
         completed = _fixed(program, values, inside, solved)

@@ -1,7 +1,8 @@
 """One program for several periods: that of a single period repeated, its cover rows at what each period asks for.
 
 What columns carry is stated in shares of the largest demand of a class, so the same columns serve every period: in one
-where a class has the factor f of it, ``cover`` asks for f instead of 1. Two ways to join the periods:
+where a class has the factor f of it, ``cover`` asks for f instead of 1. Where lengths differ, periods of equal lengths
+have one program and others another. Two ways to join the periods:
 
 * one fleet: whole counts and everything that costs money stand once, what carries load stands for each period;
 * a fleet that changes: everything stands for each period, and GPUs that are paid in every hour link them.
@@ -9,44 +10,18 @@ where a class has the factor f of it, ``cover`` asks for f instead of 1. Two way
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import ceil
 
 import numpy as np
 
-from qmodel.optimize.programs import Program, Sense, safe_names
-from qmodel.types import FloatArray, IntArray, Layer, Limits, by_the_hour
+from qmodel.optimize.joined_programs import JoinedProgram, Links, Tail, covers_of, moving, repeated
+from qmodel.optimize.programs import Program
+from qmodel.optimize.standing_pools import standing
+from qmodel.types import FloatArray, Layer, Limits, Offer, Risk, by_the_hour
 
-__all__ = ["ChangingFleet", "JoinedProgram", "OneFleet", "OnePeriod", "Frame"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class JoinedProgram:
-    """A program over several periods.
-
-    Attributes:
-        program: arrays and names.
-        places: position of each variable of the single period's program, shape (P, V).
-        origin: row of the single period's program that each row comes from, shape (R,); -1: it links periods.
-        base: variables that, once fixed, leave little between the periods.
-        served: variables that say which periods are served; empty where all are.
-    """
-
-    program: Program
-    places: IntArray
-    origin: IntArray
-    base: IntArray = field(default_factory=lambda: np.zeros(0, dtype=int))
-    served: IntArray = field(default_factory=lambda: np.zeros(0, dtype=int))
-
-    def points(self, values: FloatArray) -> list[FloatArray]:
-        """A solution as one of the single program for each period."""
-        return [values[row] for row in self.places]
-
-    def spread(self, each: FloatArray) -> FloatArray:
-        """Figures of the single program's variables as those of all, shape (V,)."""
-        found = np.zeros(len(self.program.names))
-        found[self.places] = each
-        return found
+__all__ = ["ChangingFleet", "Frame", "OneFleet", "OnePeriod"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -57,7 +32,8 @@ class OnePeriod:
         """The program as it is."""
         return JoinedProgram(
             program=program,
-            places=np.arange(len(program.names))[None, :],
+            places=(np.arange(len(program.names)),),
+            regimes=(0,),
             origin=np.arange(len(program.row_names)),
         )
 
@@ -68,27 +44,34 @@ class OneFleet:
 
     Attributes:
         factors: share of each class's largest demand that a period asks for, shape (P, K), classes as in cover rows.
-        weights: of the periods, shape (P,).
+        weights: of the periods, shape (P,); empty where nothing is paid by what is served, and none may be left out.
         least_weight: the fleet may leave periods out as long as those it serves weigh so much; None: it may not.
+        regimes: which of the single programs is that of each period; empty: the first.
     """
 
     factors: FloatArray
     weights: FloatArray = field(default_factory=lambda: np.zeros(0))
     least_weight: float | None = None
+    regimes: tuple[int, ...] = ()
 
-    def joined(self, program: Program) -> JoinedProgram:
+    def joined(self, *programs: Program) -> JoinedProgram:
         """Counts once, flows for each period; rows that hold a flow or a cover for each period."""
-        program = program.with_part_corners()
-        recourse = ~program.integer & (program.cost == 0.0)
-        kept = np.flatnonzero(~recourse)
-        periods, size = self.factors.shape[0], int(recourse.sum())
-        places = np.zeros((periods, len(program.names)), dtype=int)
-        places[:, kept] = np.arange(kept.size)
-        places[:, recourse] = kept.size + np.arange(periods * size).reshape(periods, size)
-        covers = _covers(program)
-        repeated = np.any(program.matrix[:, recourse] != 0.0, axis=1)
-        repeated[covers] = True
-        joined = _joined(program, places, self.factors, covers, ~repeated)
+        programs = tuple(program.with_part_corners() for program in programs)
+        regimes = self.regimes or (0,) * len(self.factors)
+        weights = self.weights if self.weights.size else None
+        if len(programs) > 1:
+            joined = standing(programs, regimes, self.factors, weights)
+        else:
+            (program,) = programs
+            recourse = moving(program)
+            kept = np.flatnonzero(~recourse)
+            periods, size = self.factors.shape[0], int(recourse.sum())
+            places = np.zeros((periods, len(program.names)), dtype=int)
+            places[:, kept] = np.arange(kept.size)
+            places[:, recourse] = kept.size + np.arange(periods * size).reshape(periods, size)
+            each = np.any(program.matrix[:, recourse] != 0.0, axis=1)
+            each[covers_of(program)] = True
+            joined = repeated(programs, regimes, list(places), self.factors, [~each], weights=weights)
         return joined if self.least_weight is None else self._choosing(joined)
 
     def _choosing(self, joined: JoinedProgram) -> JoinedProgram:
@@ -123,161 +106,167 @@ class ChangingFleet:
     """A fleet for each period, linked by GPUs that are paid in all of them.
 
     Attributes:
-        factors: as for :class:`OneFleet`.
+        factors, regimes: as for :class:`OneFleet`.
         layers: what is paid when, by position of the period.
         limits: with the offers of each GPU type.
+        risk: what counts of the costs of the periods; None: their mean.
     """
 
     factors: FloatArray
     layers: tuple[Layer, ...]
     limits: Limits
+    regimes: tuple[int, ...] = ()
+    risk: Risk | None = None
 
-    def joined(self, program: Program) -> JoinedProgram:
+    @property
+    def weights(self) -> FloatArray:
+        """Of the periods, shape (P,)."""
+        found = np.zeros(len(self.factors))
+        for layer in self.layers:
+            found[layer.members[0]] += layer.weight
+        return found
+
+    def joined(self, *programs: Program) -> JoinedProgram:
         """Everything for each period, the cost of what is bought by layer, and the base R of each offer.
 
         With b the GPUs bought in a period, D those bought by the hour in a layer:
         ``b_o <= R_o`` for offers that are paid in every hour, ``sum_o b_o <= sum R + sum D`` in each layer for each of
-        its periods. Cost: ``sum price R + sum weight price D``; all else at the weight of its period.
+        its periods. Cost: ``sum price R + sum weight price D``; all else at the weight of its period. Where the dearest
+        part counts, see :meth:`_risky`.
         """
-        program = program.with_part_corners()
-        periods, width = self.factors.shape[0], len(program.names)
-        places = np.arange(periods * width).reshape(periods, width)
-        none = np.zeros(len(program.row_names), dtype=bool)
-        joined = _joined(program, places, self.factors, _covers(program), none)
-        weights = np.zeros(periods)
-        for layer in self.layers:
-            weights[layer.members[0]] += layer.weight
-        cost = joined.spread(program.cost) * np.repeat(weights, width)
-        links = _Links(start=periods * width)
+        programs = tuple(program.with_part_corners() for program in programs)
+        regimes = self.regimes or (0,) * len(self.factors)
+        widths = [len(programs[regime].names) for regime in regimes]
+        starts = np.concatenate([[0], np.cumsum(widths)]).astype(int)
+        places = [start + np.arange(width) for start, width in zip(starts[:-1].tolist(), widths, strict=True)]
+        none = [np.zeros(len(program.row_names), dtype=bool) for program in programs]
+        joined = repeated(programs, regimes, places, self.factors, none)
+        of_period = joined.spread([program.cost for program in programs])  # USD/h while the period lasts
+        links = Links(start=int(starts[-1]))
+        hourly: list[tuple[int, int, float]] = []  # layer, variable, price
         lasting: list[int] = []
-        for gpu in sorted({gpu for gpu, _ in program.offers}):
-            offers = [offer for offer in self.limits.of(gpu).offers if (gpu, offer.term) in program.offers]
-            bought = {offer.term: places[:, program.offers[gpu, offer.term]] for offer in offers}
-            for positions in bought.values():
-                cost[positions] = 0.0
-            most = {term: float(program.upper[program.offers[gpu, term]]) for term in bought}
-            base = {
-                offer.term: links.variable(f"base_{gpu}_{offer.term}", offer.usd_per_gpu_hour, most[offer.term])
+        freed: list[int] = []
+        for gpu in sorted({gpu for program in programs for gpu, _ in program.offers}):
+            offers = self.limits.of(gpu).offers
+            bought = {
+                offer.term: {
+                    period: int(places[period][programs[regime].offers[gpu, offer.term]])
+                    for period, regime in enumerate(regimes)
+                    if (gpu, offer.term) in programs[regime].offers
+                }
                 for offer in offers
-                if not by_the_hour(offer)
             }
-            lasting += base.values()
-            for term, position in base.items():
-                for period in range(periods):
-                    links.row(f"within_base_{gpu}_{term}_{period}", {int(bought[term][period]): 1.0, position: -1.0})
-            self._layered(links, gpu, bought, base, most)
-        return replace(links.added(joined, cost), base=np.array(lasting, dtype=int))
+            for positions in bought.values():
+                of_period[list(positions.values())] = 0.0
+                freed += positions.values()
+            most = {
+                term: max((float(joined.program.upper[place]) for place in positions.values()), default=0.0)
+                for term, positions in bought.items()
+            }
+            base = {}
+            for offer in (item for item in offers if not by_the_hour(item)):
+                position, size = self._base(links, gpu, offer, most[offer.term])
+                base[position] = -size
+                for period, place in bought[offer.term].items():
+                    links.row(f"within_base_{gpu}_{offer.term}_{period}", {place: 1.0, position: -size})
+            lasting += base
+            hourly += self._layered(links, gpu, bought, base, most)
+        cost = of_period * np.repeat(self.weights, widths)
+        if self.risk is not None:
+            return self._risky(joined, links, cost, of_period, hourly, lasting, freed)
+        return replace(links.added(joined, cost), base=np.array(lasting, dtype=int), bought=np.array(freed, dtype=int))
+
+    def _base(self, links: Links, gpu: str, offer: Offer, most: float) -> tuple[int, float]:
+        """The variable of what is paid in every period, and the GPUs of a unit of it.
+
+        It need not be whole where the mean counts: for given fleets the best base of a type is what some period needs.
+        The dearest part of the cost of all types together has kinks elsewhere, so there lots are counted.
+        """
+        limits = self.limits.of(gpu)
+        size = float(limits.lot) if self.risk is not None else 1.0
+        room = limits.room(offer)
+        upper = ceil((most if room is None else min(most, float(room))) / size)
+        name = f"base_{gpu}_{offer.term}"
+        return links.variable(name, offer.usd_per_gpu_hour * size, upper, integer=self.risk is not None), size
 
     def _layered(
         self,
-        links: _Links,
+        links: Links,
         gpu: str,
-        bought: Mapping[str, IntArray],
-        base: Mapping[str, int],
+        bought: Mapping[str, Mapping[int, int]],
+        base: Mapping[int, float],
         most: Mapping[str, float],
-    ) -> None:
-        """GPUs by the hour in each layer, enough for each of its periods."""
-        hourly = [offer for offer in self.limits.of(gpu).offers if offer.term in bought and by_the_hour(offer)]
+    ) -> list[tuple[int, int, float]]:
+        """GPUs by the hour in each layer, enough for each of its periods: the layer, the variable and its price."""
+        offers = [offer for offer in self.limits.of(gpu).offers if by_the_hour(offer)]
+        found = []
         for number, layer in enumerate(self.layers):
-            paid = {
-                links.variable(
-                    f"hourly_{gpu}_{offer.term}_{number}",
-                    layer.weight * offer.usd_per_gpu_hour,
-                    most[offer.term] if (room := self.limits.of(gpu).room(offer)) is None else float(room),
-                ): -1.0
-                for offer in hourly
-            }
+            paid: dict[int, float] = {}
+            for offer in offers:
+                room = self.limits.of(gpu).room(offer)
+                upper = most[offer.term] if room is None else float(room)
+                usd = layer.weight * offer.usd_per_gpu_hour
+                position = links.variable(f"hourly_{gpu}_{offer.term}_{number}", usd, upper)
+                paid[position] = -1.0
+                found.append((number, position, offer.usd_per_gpu_hour))
             for member in layer.members:
-                taken = {int(positions[member]): 1.0 for positions in bought.values()}
-                row = {**taken, **dict.fromkeys(base.values(), -1.0), **paid}
-                links.row(f"paid_{gpu}_{number}_{member}", row)
+                taken = {positions[member]: 1.0 for positions in bought.values() if member in positions}
+                if taken:
+                    links.row(f"paid_{gpu}_{number}_{member}", {**taken, **base, **paid})
+        return found
+
+    def _risky(
+        self,
+        joined: JoinedProgram,
+        links: Links,
+        cost: FloatArray,
+        of_period: FloatArray,
+        hourly: Sequence[tuple[int, int, float]],
+        lasting: Sequence[int],
+        freed: Sequence[int],
+    ) -> JoinedProgram:
+        """The dearest part of the cost beside its mean, in linear rows (Rockafellar and Uryasev 2000).
+
+        With X_p what period p costs beyond the base, eta the border and e_p what X_p is above it:
+        ``X_p - eta - e_p <= 0``; cost ``(1 - u) sum w X + u (eta + sum w e / (1 - a))``, u the weight of the dearest
+        part. The base is paid in every period, so its price counts in full in both.
+        """
+        assert self.risk is not None
+        costs: list[dict[int, float]] = [
+            {int(place): float(of_period[place]) for place in row[of_period[row] != 0.0].tolist()}
+            for row in joined.places
+        ]
+        for number, position, usd in hourly:
+            costs[self.layers[number].members[0]][position] = usd
+        upper = np.append(joined.program.upper, [most for _, _, most, _ in links.variables])
+        largest = [sum(usd * float(upper[place]) for place, usd in own.items()) for own in costs]
+        border = links.variable("border", self.risk.weight, max(largest))
+        beyond, rows = [], []
+        for layer in self.layers:
+            (period,) = layer.members  # scenarios have no order, so nothing is started beforehand
+            share = self.risk.weight * layer.weight / (1.0 - self.risk.level)
+            beyond.append(links.variable(f"beyond_{period}", share, largest[period]))
+            rows.append(links.row(f"tail_{period}", {**costs[period], border: -1.0, beyond[-1]: -1.0}))
+        whole = links.added(joined, cost)
+        mean = whole.program.cost.copy()
+        mean[[border, *beyond]] = 0.0
+        combined = whole.program.cost.copy()
+        second = np.zeros(len(combined), dtype=bool)
+        second[[place for own in costs for place in own]] = True
+        combined[second] *= 1.0 - self.risk.weight
+        tail = Tail(
+            border=border,
+            beyond=np.array(beyond, dtype=int),
+            rows=len(joined.origin) + np.array(rows, dtype=int),
+            mean_usd=mean,
+        )
+        return replace(
+            whole,
+            program=replace(whole.program, cost=combined),
+            base=np.array(lasting, dtype=int),
+            bought=np.array(freed, dtype=int),
+            tail=tail,
+        )
 
 
 Frame = OnePeriod | OneFleet | ChangingFleet
-
-
-class _Links:
-    """Variables and rows beside those of the periods."""
-
-    def __init__(self, start: int) -> None:
-        self.start = start
-        self.variables: list[tuple[str, float, float]] = []
-        self.rows: list[tuple[str, dict[int, float]]] = []
-
-    def variable(self, name: str, cost: float, upper: float) -> int:
-        self.variables.append((name, cost, upper))
-        return self.start + len(self.variables) - 1
-
-    def row(self, name: str, coefficients: dict[int, float]) -> None:
-        """A row ``... <= 0``."""
-        self.rows.append((name, coefficients))
-
-    def added(self, joined: JoinedProgram, cost: FloatArray) -> JoinedProgram:
-        """The joined program with these, and the cost of its own variables."""
-        program, more = joined.program, len(self.variables)
-        below: list[Sense] = ["<="] * len(self.rows)
-        matrix = np.zeros((len(program.row_names) + len(self.rows), len(program.names) + more))
-        matrix[: len(program.row_names), : len(program.names)] = program.matrix
-        for number, (_, coefficients) in enumerate(self.rows):
-            for position, value in coefficients.items():
-                matrix[len(program.row_names) + number, position] = value
-        whole = replace(
-            program,
-            names=(*program.names, *safe_names([name for name, _, _ in self.variables])),
-            cost=np.append(cost, [usd for _, usd, _ in self.variables]),
-            upper=np.append(program.upper, [most for _, _, most in self.variables]),
-            integer=np.append(program.integer, np.zeros(more, dtype=bool)),
-            row_names=(*program.row_names, *safe_names([name for name, _ in self.rows])),
-            matrix=matrix,
-            senses=(*program.senses, *below),
-            rhs=np.append(program.rhs, np.zeros(len(self.rows))),
-        )
-        origin = np.append(joined.origin, np.full(len(self.rows), -1))
-        return JoinedProgram(program=whole, places=joined.places, origin=origin)
-
-
-def _covers(program: Program) -> IntArray:
-    """Rows of the classes that are to be covered, in the order of the classes: the only ones that ask for 1."""
-    return np.flatnonzero((np.array(program.senses) == ">=") & (program.rhs == 1.0))
-
-
-def _joined(
-    program: Program,
-    places: IntArray,
-    factors: FloatArray,
-    covers: IntArray,
-    once: np.ndarray[tuple[int], np.dtype[np.bool_]],
-) -> JoinedProgram:
-    """The rows of a program for each period, those that are the same in all of them once."""
-    periods = factors.shape[0]
-    width = int(places.max()) + 1
-    rows = [(0, row) for row in np.flatnonzero(once).tolist()]
-    rows += [(period, row) for period in range(periods) for row in np.flatnonzero(~once).tolist()]
-    matrix = np.zeros((len(rows), width))
-    rhs = np.zeros(len(rows))
-    cover_of = {row: number for number, row in enumerate(covers.tolist())}
-    for number, (period, row) in enumerate(rows):
-        matrix[number, places[period]] = program.matrix[row]
-        rhs[number] = factors[period, cover_of[row]] if row in cover_of else program.rhs[row]
-    names, upper = [""] * width, np.zeros(width)
-    integer, cost = np.zeros(width, dtype=bool), np.zeros(width)
-    for period in range(periods - 1, -1, -1):
-        upper[places[period]], integer[places[period]] = program.upper, program.integer
-        cost[places[period]] = program.cost
-        for name, position in zip(program.names, places[period].tolist(), strict=True):
-            names[position] = f"{name}_in_{period}" if periods > 1 else name
-    whole = replace(
-        program,
-        names=tuple(names),
-        cost=cost,
-        upper=upper,
-        integer=integer,
-        row_names=tuple(
-            f"{program.row_names[row]}_in_{period}" if periods > 1 else program.row_names[row] for period, row in rows
-        ),
-        matrix=matrix,
-        senses=tuple(program.senses[row] for _, row in rows),
-        rhs=rhs,
-        offers={},
-    )
-    return JoinedProgram(program=whole, places=places, origin=np.array([row for _, row in rows], dtype=int))

@@ -11,9 +11,24 @@ import numpy as np
 
 from qmodel.types import FloatArray
 
-__all__ = ["Program", "ProgramBuilder", "Sense", "safe_names"]
+__all__ = ["Program", "ProgramBuilder", "Sense", "Standing", "safe_names"]
 
 Sense = Literal[">=", "<="]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """What one unit of a variable takes of what stands for several periods.
+
+    Attributes:
+        family: things of which a larger one can take the place of a smaller one.
+        size: of the thing.
+        units: things of that size; 0: none.
+    """
+
+    family: str
+    size: int = 1
+    units: float = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -32,6 +47,8 @@ class Program:
         offers: variables of GPUs bought, by GPU type and term.
         model_shares: variables of the shares of a class that each of several models serves, by class and model.
         corners: integer variables that say below which corner the mixes of pools lie; as fractions they say less.
+        standing: for each variable, what it takes where it stands for several periods; empty where a program is not to
+            be joined.
     """
 
     names: tuple[str, ...]
@@ -45,6 +62,7 @@ class Program:
     offers: Mapping[tuple[str, str], int] = field(default_factory=dict)
     model_shares: Mapping[tuple[str, str], int] = field(default_factory=dict)
     corners: tuple[int, ...] = ()
+    standing: tuple[Standing, ...] = ()
 
     def with_row(self, name: str, coefficients: FloatArray, sense: Sense, rhs: float) -> Program:
         """The same with one row more; coefficients of all variables, shape (V,)."""
@@ -111,10 +129,12 @@ class ProgramBuilder:
     _integer: list[bool] = field(default_factory=list)
     _rows: list[tuple[str, dict[int, float], Sense, float]] = field(default_factory=list)
     _offers: dict[tuple[str, str], int] = field(default_factory=dict)
+    _standing: list[Standing] = field(default_factory=list)
 
-    def variable(self, name: str, *, cost: float, upper: float, integer: bool) -> int:
-        """Add a variable and return its position."""
+    def variable(self, name: str, *, cost: float, upper: float, integer: bool, standing: Standing | None = None) -> int:
+        """Add a variable and return its position; it stands for itself if nothing else is said."""
         self._names.append(name)
+        self._standing.append(standing or Standing(family=name))
         self._cost.append(cost)
         self._upper.append(upper)
         self._integer.append(integer)
@@ -156,6 +176,7 @@ class ProgramBuilder:
             offers=dict(self._offers),
             model_shares=dict(self.model_shares),
             corners=tuple(self.corners),
+            standing=tuple(self._standing),
         )
 
 

@@ -8,17 +8,69 @@ from dataclasses import dataclass
 import numpy as np
 
 from qmodel.candidates import Blend, Column, ColumnSet, OpenPool, feasible_at
-from qmodel.optimize.formulation import Relaxation
+from qmodel.optimize.joined_programs import JoinedProgram
 from qmodel.optimize.level_rows import Flow
 from qmodel.optimize.open_pools import OpenChoice, open_choices
-from qmodel.optimize.period_programs import JoinedProgram
 from qmodel.optimize.solvers import Solved
 from qmodel.types import FloatArray, RequestClass
 
-__all__ = ["SAME_COST", "Round", "refined"]
+__all__ = ["SAME_COST", "Regime", "Round", "refined"]
 
 SAME_COST = 1e-7  # relative; costs that differ by rounding are the same
 _LEAST_PART = 1e-6  # of a pool or a class: less is rounding
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Regime:
+    """What the programs of periods with equal lengths are made of.
+
+    Attributes:
+        columns, blends, open_pools: of the master, in the order of their variables.
+        flows: what shared pools carry in the relaxation.
+        groups: of classes that may share pools.
+    """
+
+    columns: Sequence[Column]
+    blends: Sequence[Blend]
+    open_pools: Sequence[OpenPool]
+    flows: Sequence[Flow]
+    groups: Mapping[str, ColumnSet]
+
+    def pools(self, point: FloatArray) -> list[tuple[Column, int]]:
+        """Columns with their counts, blends at the mix that was chosen."""
+        chosen = [(c, int(n)) for c, n in zip(self.columns, point, strict=False) if n > 0]
+        for blend, count, shares in self.used(point):
+            mix = {name: part / count for name, part in zip(blend.names, shares.tolist(), strict=True) if part > 0.0}
+            pool = Column(candidate=blend.candidate, replicas=blend.replicas, shares=mix, upper=mix)
+            chosen.append((pool, count))
+        return chosen
+
+    def open_choices(self, point: FloatArray) -> list[OpenChoice]:
+        """Pools of measured capacity that a period uses."""
+        before = len(self.columns) + sum(1 + len(blend.points) for blend in self.blends)
+        return open_choices(self.open_pools, point, before)
+
+    def used(self, point: FloatArray) -> list[tuple[Blend, int, FloatArray]]:
+        """Blends of a period with their counts and what all of each carry, shape (K,)."""
+        found: list[tuple[Blend, int, FloatArray]] = []
+        place = len(self.columns)
+        for blend in self.blends:
+            size = blend.points.shape[0]
+            parts = point[place + 1 : place + 1 + size]
+            shares = np.where(parts > _LEAST_PART, parts, 0.0) @ blend.points
+            if point[place] > 0 and shares.any():
+                found.append((blend, int(point[place]), shares))
+            place += 1 + size
+        return found
+
+    def position(self, blend: Blend) -> tuple[str, int]:
+        """Group of classes and place of the candidate there; a candidate may serve several groups."""
+        return next(
+            (group, place)
+            for group, found in self.groups.items()
+            for place, pools in found.shared.items()
+            if pools[0].candidate is blend.candidate and found.classes[0].name in blend.names
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -26,6 +78,8 @@ class Round:
     """The programs for what is known of the frontier, and their solutions.
 
     Attributes:
+        sets: columns by group of classes, of all regimes.
+        regimes: what the single programs are made of.
         master, bounding: over all periods.
         known: what the master was made of.
         fresh: whether the master knows all that the relaxation does; it is not solved anew in every round.
@@ -34,10 +88,8 @@ class Round:
 
     sets: Mapping[str, ColumnSet]
     known: Mapping[str, ColumnSet]
-    columns: Sequence[Column]
-    blends: Sequence[Blend]
+    regimes: Sequence[Regime]
     master: JoinedProgram
-    relaxation: Relaxation
     bounding: JoinedProgram
     relaxed: Solved
     solved: Solved
@@ -54,12 +106,12 @@ class Round:
         if self.relaxed.values is None or self.closed(mip_gap):
             return self.sets
         mixes: dict[str, dict[tuple[int, int], list[FloatArray]]] = {group: {} for group in self.sets}
-        for point in self._points(self.solved.values):
-            for blend, _, shares in self._used(point):
-                group, position = self._position(blend)
+        for regime, point in self.points(self.solved.values):
+            for blend, _, shares in regime.used(point):
+                group, position = regime.position(blend)
                 mixes[group].setdefault((position, blend.replicas), []).append(shares)
-        for point in self.bounding.points(self.relaxed.values):
-            for flow in self.relaxation.flows:
+        for number, point in zip(self.bounding.regimes, self.bounding.points(self.relaxed.values), strict=True):
+            for flow in self.regimes[number].flows:
                 for mix in _decisive(flow, point):
                     mixes[flow.group].setdefault((flow.position, flow.replicas), []).append(mix)
         return refined(self.sets, mixes)
@@ -72,8 +124,9 @@ class Round:
         A blend takes what lies between points of the frontier as carried; a percentile that jumps may break that.
         """
         mixes: dict[str, dict[tuple[int, int], list[FloatArray]]] = {}
-        for blend, count, shares in (used for point in self._points(values) for used in self._used(point)):
-            group, position = self._position(blend)
+        points = self.points(values)
+        for regime, (blend, count, shares) in ((one, used) for one, point in points for used in one.used(point)):
+            group, position = regime.position(blend)
             by_name = {item.name: item for item in classes[group]}
             parts = [(by_name[name], part / count) for name, part in zip(blend.names, shares.tolist(), strict=True)]
             load = [item.part(part) for item, part in parts if part > 0.0]
@@ -82,53 +135,12 @@ class Round:
                 mixes.setdefault(group, {}).setdefault((position, blend.replicas), []).append(shares)
         return {group: mixes.get(group, {}) for group in self.sets} if mixes else {}
 
-    def pools(self, values: FloatArray) -> list[tuple[Column, int]]:
-        """Columns with their counts, blends at the mix that was chosen."""
-        chosen = [(c, int(n)) for c, n in zip(self.columns, values, strict=False) if n > 0]
-        for blend, count, shares in self._used(values):
-            mix = {name: part / count for name, part in zip(blend.names, shares.tolist(), strict=True) if part > 0.0}
-            pool = Column(candidate=blend.candidate, replicas=blend.replicas, shares=mix, upper=mix)
-            chosen.append((pool, count))
-        return chosen
-
-    def open_choices(self, point: FloatArray) -> list[OpenChoice]:
-        """Pools of measured capacity that a period uses."""
-        return open_choices(self.open_pools, point, self.before_open_pools)
-
-    def _points(self, values: FloatArray | None) -> list[FloatArray]:
-        return [] if values is None else self.master.points(values)
-
-    @property
-    def open_pools(self) -> list[OpenPool]:
-        """Pools of measured capacity, in the order of their variables."""
-        return [item for found in self.sets.values() for item in found.open_pools]
-
-    @property
-    def before_open_pools(self) -> int:
-        """Variables of columns and blends, which come first."""
-        return len(self.columns) + sum(1 + len(blend.points) for blend in self.blends)
-
-    def _used(self, values: FloatArray) -> list[tuple[Blend, int, FloatArray]]:
-        """Blends of a period with their counts and what all of each carry, shape (K,)."""
-        found: list[tuple[Blend, int, FloatArray]] = []
-        place = len(self.columns)
-        for blend in self.blends:
-            size = blend.points.shape[0]
-            parts = values[place + 1 : place + 1 + size]
-            shares = np.where(parts > _LEAST_PART, parts, 0.0) @ blend.points
-            if values[place] > 0 and shares.any():
-                found.append((blend, int(values[place]), shares))
-            place += 1 + size
-        return found
-
-    def _position(self, blend: Blend) -> tuple[str, int]:
-        """Group of classes and place of the candidate there; a candidate may serve several groups."""
-        return next(
-            (group, place)
-            for group, found in self.sets.items()
-            for place, pools in found.shared.items()
-            if pools[0].candidate is blend.candidate and found.classes[0].name in blend.names
-        )
+    def points(self, values: FloatArray | None) -> list[tuple[Regime, FloatArray]]:
+        """For each period what its program is made of, and the solution as one of that program."""
+        if values is None:
+            return []
+        points = self.master.points(values)
+        return [(self.regimes[number], point) for number, point in zip(self.master.regimes, points, strict=True)]
 
 
 def refined(

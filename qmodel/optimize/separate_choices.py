@@ -32,6 +32,7 @@ def choose(
     options: SolverOptions,
     stages: StageColumns = NO_STAGES,
     frame: Frame = _ONE_PERIOD,
+    regimes: Sequence[Sequence[str]] = (),
 ) -> Choice:
     """Least-cost counts of columns that cover every class within the limits, and a bound on any fleet.
 
@@ -45,10 +46,12 @@ def choose(
         options: solver, gap and time limit.
         stages: what separate prefill and decode pools could carry.
         frame: how programs of single periods make one; every hour is the same if left out.
+        regimes: groups of each regime of lengths, whose classes have the same names in the same order; empty: there is
+            one regime of all.
     """
     parts = [tuple(sets)] if _tied(limits, stages, frame) else _parts(sets, classes)
     if len(parts) < 2:
-        return choose_together(sets, classes, limits, options=options, stages=stages, frame=frame)
+        return choose_together(sets, classes, limits, options=options, stages=stages, frame=frame, regimes=regimes)
     deadline = time.monotonic() + options.time_limit_s
     reserved_s = _RESERVED * options.time_limit_s / len(parts)
     found: list[tuple[tuple[str, ...], Choice]] = []

@@ -207,12 +207,15 @@ def check_plan(
     if plan.changes:
         instance = replace(instance, limits=limits_from(plan.inputs))
     if plan.periods:  # that of the busiest period is simulated, and none is grown alone
-        rates = next(item.rates_rps for item in plan.periods if item.name == plan.busiest)
-        classes = {name: instance.classes[name] for name in rates}
-        shares = {name: rate / classes[name].rate_rps for name, rate in rates.items()}
-        instance = replace(
-            instance, classes={name: item.part(min(shares[name], 1.0)) for name, item in classes.items()}
-        )
+        assert instance.periods is not None
+        period = next(item for item in instance.periods.items if item.name == plan.busiest)
+        replayed = [name for name in period.lengths if loaded.classes[name].trace is not None]
+        if replayed:
+            what = (
+                f"in {period.title} class '{replayed[0]}' has other lengths than its trace, which can only be replayed"
+            )
+            raise ScenarioError([loaded.problem(f"classes.{replayed[0]}.trace", what, "check without the lengths")])
+        instance = replace(instance, classes=period.demand(instance.classes))
         most_added = 0
     simulator = FleetSimulator.for_scenario(
         loaded,

@@ -15,7 +15,7 @@ from qmodel.planning.measured_pools import measured_pools_of
 from qmodel.planning.merging import merged
 from qmodel.planning.planned_pools import PlannedKind, PlannedMeasured, PlannedPool
 from qmodel.problem import Instance
-from qmodel.types import Fleet, FloatArray, Holding, Limits, RequestClass
+from qmodel.types import Fleet, FloatArray, Holding, Limits, PoolKey, RequestClass
 
 __all__ = ["changing_fleets", "joined_fleets", "named_fleets", "one_fleet"]
 
@@ -42,7 +42,7 @@ def changing_fleets(instances: Sequence[Instance], choice: Choice, solve: Solve)
         for item in choice.pools:
             count = item.counts[number]
             shares = {
-                name: share / count
+                name: share / count / factors[name]
                 for name, share in (item.shares[number].items() if count else ())
                 if name in instance.classes and share > _LEAST_SHARE
             }
@@ -80,7 +80,14 @@ def _measured(
     factors: Mapping[str, float],
     solve: Solve,
 ) -> list[OpenChoice]:
-    """Pools of measured capacity in the units of a period, with flows that carry what the others do not."""
+    """Pools of measured capacity in the units of a period, with flows that carry what the others do not.
+
+    Args:
+        chosen: shares of the largest rate of each class.
+        columns: other pools with their counts, shares of what the period asks for.
+        factors: of each class in the period.
+        solve: finds the optimum of a program.
+    """
     used = []
     for item in chosen:
         names = [name for name in item.shares if factors[name] > 0.0]
@@ -91,7 +98,7 @@ def _measured(
     elsewhere: dict[str, float] = {}
     for column, count in columns:
         for name, share in column.shares.items():
-            elsewhere[name] = elsewhere.get(name, 0.0) + share * count / factors[name]
+            elsewhere[name] = elsewhere.get(name, 0.0) + share * count
     return balanced(used, elsewhere, solve)
 
 
@@ -112,15 +119,23 @@ class _LastingPool:
         """Classes that it serves in some period."""
         return tuple(sorted({name for load in self.loads for name in load}))
 
-    def meets(self, classes: Mapping[str, RequestClass], replicas: int) -> bool:
-        """Whether so many replicas meet every target in every period."""
-        mixes = [[classes[name].part(share) for name, share in load.items()] for load in self.loads if load]
+    def meets(self, classes: Sequence[Mapping[str, RequestClass]], replicas: int) -> bool:
+        """Whether so many replicas meet every target in every period, classes being those of each."""
+        mixes = [
+            [own[name].part(share) for name, share in load.items()]
+            for own, load in zip(classes, self.loads, strict=True)
+            if load
+        ]
         one = np.array([1.0])
         return all(feasible_at([self.candidate], mix, np.array([replicas]), one)[0] <= 1.0 for mix in mixes)
 
 
 def one_fleet(
-    instance: Instance, choice: Choice, factors: Sequence[Mapping[str, float]], solve: Solve
+    instance: Instance,
+    choice: Choice,
+    factors: Sequence[Mapping[str, float]],
+    solve: Solve,
+    classes: Sequence[Mapping[str, RequestClass]],
 ) -> list[list[PlannedKind]]:
     """The pools of a fleet that stands all day, with what they carry in each period.
 
@@ -128,15 +143,16 @@ def one_fleet(
     loses replicas while it still does.
 
     Args:
-        instance: the bound problem, its classes at their largest rates.
+        instance: the bound problem.
         choice: shares are of the largest rate of each class.
         factors: of each class in each period of the program.
         solve: finds the optimum of a program.
+        classes: at their largest rates, with the lengths of each period of the program.
 
     Returns:
         For each period, the same pools in the same order; a pool that carries nothing in a period has no classes there.
     """
-    measured = _lasting_measured(instance, choice, factors, solve)
+    measured = _lasting_measured(choice, factors, solve, classes)
     scaled = _scaled(choice.pools, measured, factors)
     groups: dict[tuple[int, tuple[str, ...]], list[tuple[PeriodPools, _LastingPool]]] = {}
     for item, pool in scaled:
@@ -147,12 +163,10 @@ def one_fleet(
             item.candidate.holding(item.replicas) for part in (*parts[:place], *parts[place + 1 :]) for item in part
         ]
         others += [item.holding for item in measured[0]]
-        joined = _settled(_together(members), instance.classes, others, instance.limits)
-        if joined is not None:
-            parts[place] = [joined]
-    lasting = [item for part in parts for item in part]
+        parts[place] = _cheapest(_together(members), parts[place], classes, others, instance.limits)
+    lasting = _joined([item for part in parts for item in part], classes)
     return [
-        [*(_in_period(item, instance, number, own) for item in lasting), *measured[number]]
+        [*(_in_period(item, classes[number], number, own) for item in lasting), *measured[number]]
         for number, own in enumerate(factors)
     ]
 
@@ -200,16 +214,65 @@ def _apart(members: Sequence[tuple[PeriodPools, _LastingPool]]) -> list[_Lasting
 
 
 def _together(members: Sequence[tuple[PeriodPools, _LastingPool]]) -> _LastingPool:
-    loads: list[dict[str, float]] = [{} for _ in members[0][1].loads]
-    for _, pool in members:
+    return _sum([pool for _, pool in members])
+
+
+def _sum(pools: Sequence[_LastingPool]) -> _LastingPool:
+    loads: list[dict[str, float]] = [{} for _ in pools[0].loads]
+    for pool in pools:
         for total, load in zip(loads, pool.loads, strict=True):
             for name, share in load.items():
                 total[name] = total.get(name, 0.0) + share
-    return replace(members[0][1], replicas=sum(pool.replicas for _, pool in members), loads=tuple(loads))
+    return replace(pools[0], replicas=sum(pool.replicas for pool in pools), loads=tuple(loads))
+
+
+def _cheapest(
+    together: _LastingPool,
+    apart: Sequence[_LastingPool],
+    classes: Sequence[Mapping[str, RequestClass]],
+    others: Sequence[Holding],
+    limits: Limits,
+) -> list[_LastingPool]:
+    """One pool, or several, whichever meets every target with fewer replicas."""
+    joined = _settled(together, classes, others, limits)
+    if joined is not None and joined.replicas <= together.replicas:
+        return [joined]
+    settled: list[_LastingPool] = []
+    for number, item in enumerate(apart):
+        beside = [one.candidate.holding(one.replicas) for one in (*settled, *apart[number + 1 :])]
+        found = _settled(item, classes, [*others, *beside], limits)
+        if found is None:
+            return list(apart) if joined is None else [joined]
+        settled.append(found)
+    if joined is not None and joined.replicas <= sum(item.replicas for item in settled):
+        return [joined]
+    return settled
+
+
+def _joined(pools: Sequence[_LastingPool], classes: Sequence[Mapping[str, RequestClass]]) -> list[_LastingPool]:
+    """Pools of one candidate together, whatever their classes, where as many replicas then meet every target too."""
+    found: list[_LastingPool] = []
+    for pool in pools:
+        for place, other in enumerate(found):
+            names = {*pool.names, *other.names}
+            if other.candidate is not pool.candidate or _kept_apart([classes[0][name] for name in names]):
+                continue
+            both = _sum([other, pool])
+            if both.meets(classes, both.replicas):
+                found[place] = both
+                break
+        else:
+            found.append(pool)
+    return found
+
+
+def _kept_apart(members: Sequence[RequestClass]) -> bool:
+    """Whether classes share no pool."""
+    return len(members) > 1 and (any(one.isolate for one in members) or len({one.patience for one in members}) > 1)
 
 
 def _settled(
-    pool: _LastingPool, classes: Mapping[str, RequestClass], others: Sequence[Holding], limits: Limits
+    pool: _LastingPool, classes: Sequence[Mapping[str, RequestClass]], others: Sequence[Holding], limits: Limits
 ) -> _LastingPool | None:
     """The pool at the least count that meets every target all day; None where a few more are not enough."""
     count = pool.replicas
@@ -225,38 +288,43 @@ def _settled(
     return None
 
 
-def _in_period(pool: _LastingPool, instance: Instance, number: int, factors: Mapping[str, float]) -> PlannedPool:
+def _in_period(
+    pool: _LastingPool, classes: Mapping[str, RequestClass], number: int, factors: Mapping[str, float]
+) -> PlannedPool:
     load = pool.loads[number]
     return PlannedPool(
         candidate=pool.candidate,
         replicas=pool.replicas,
-        classes=tuple(instance.classes[name] for name in load),
+        classes=tuple(classes[name] for name in load),
         shares=tuple(share / factors[name] for name, share in load.items()),
     )
 
 
 def _lasting_measured(
-    instance: Instance, choice: Choice, factors: Sequence[Mapping[str, float]], solve: Solve
+    choice: Choice,
+    factors: Sequence[Mapping[str, float]],
+    solve: Solve,
+    classes: Sequence[Mapping[str, RequestClass]],
 ) -> list[list[PlannedMeasured]]:
     """Pools of measured capacity in each period, the same ones with the same counts in all of them."""
     used = []
     for number, own in enumerate(factors):
         columns = []
         for item in choice.pools:
-            shares = {name: share for name, share in item.shares[number].items() if own[name] > 0.0}
+            shares = {name: share / own[name] for name, share in item.shares[number].items() if own[name] > 0.0}
             columns.append((Column(candidate=item.candidate, replicas=item.replicas, shares=shares, upper=shares), 1))
         used.append(_measured(choice.measured[number], columns, own, solve))
-    kinds = {id(one.pool.candidate): one for chosen in used for one in chosen}
+    kinds = {one.pool.candidate.key: one for chosen in used for one in chosen}
     nothing: Mapping[str, float] = {}
     found = []
-    for chosen in used:
-        carried = {id(one.pool.candidate): one.shares for one in chosen}
+    for chosen, by_name in zip(used, classes, strict=True):
+        carried = {one.pool.candidate.key: one.shares for one in chosen}
         found.append(
             [
                 PlannedMeasured(
                     candidate=one.pool.candidate,
                     replicas=one.replicas,
-                    classes=tuple(instance.classes[name] for name in carried.get(key, nothing)),
+                    classes=tuple(by_name[name] for name in carried.get(key, nothing)),
                     shares=tuple(carried.get(key, nothing).values()),
                 )
                 for key, one in kinds.items()
@@ -272,15 +340,15 @@ def named_fleets(fleets: Sequence[Sequence[PlannedKind]], *, lasting: bool) -> l
         fleets: pools of each period.
         lasting: the same pools in the same order stand in every period.
     """
-    names: dict[tuple[int, tuple[str, ...], int], str] = {}
+    names: dict[tuple[PoolKey, tuple[str, ...], int], str] = {}
     found = []
     for pools in fleets:
-        seen: dict[tuple[int, tuple[str, ...]], int] = {}
+        seen: dict[tuple[PoolKey, tuple[str, ...]], int] = {}
         own = []
         for place, item in enumerate(pools):
             alike = [other[place] for other in fleets] if lasting else [item]
             served = tuple(sorted({one.name for pool in alike for one in pool.classes}))
-            key = id(item.candidate), served
+            key = item.candidate.key, served
             seen[key] = seen.get(key, 0) + 1
             if (*key, seen[key]) not in names:
                 names[*key, seen[key]] = pool_name(item, served, names.values())

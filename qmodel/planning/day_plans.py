@@ -14,26 +14,27 @@ from qmodel.evaluation import (
     Evaluation,
     assess,
     base_rows,
-    day_purchases,
     limits_in_period,
     period_costs_usd,
     pool_cases,
+    tokens_usd,
 )
 from qmodel.optimize import ChangingFleet, Choice, Frame, OneFleet, SolverOptions, check_solver, choose, stopped_by
 from qmodel.planning.answers import price_rows, termination_of, without_fleet
 from qmodel.planning.day_fleets import changing_fleets, joined_fleets, named_fleets, one_fleet
 from qmodel.planning.day_problems import Day, at_once, binding_periods, columns_of, day_of, without_budget
 from qmodel.planning.day_reasons import no_day_plan, over_budget, residence_notes
-from qmodel.planning.period_plans import PeriodPlan
+from qmodel.planning.period_plans import PeriodPlan, RiskRow
 from qmodel.planning.planned_pools import PlannedKind, PlannedPool
 from qmodel.planning.planner import plan_instance
 from qmodel.planning.plans import Plan, Status, Termination, Why
 from qmodel.planning.progress import Cancel, OnProgress, Progress
 from qmodel.planning.rationale import reasons
 from qmodel.planning.record import day_inputs, versions
+from qmodel.planning.single_pools import with_single_pools
 from qmodel.planning.verification import verify
 from qmodel.problem import Instance
-from qmodel.types import DayPurchase, Fleet, Path
+from qmodel.types import DayPurchase, Fleet, Path, RequestClass
 
 __all__ = ["bounded", "day_plan"]
 
@@ -65,17 +66,19 @@ def day_plan(
         return _of_busiest(day, on_progress, cancel)
     tell(Progress(stage="frontier", done=0, total=len(day.groups)))
     sets = columns_of(day)
-    if not all(found.serves(item.name) for group, found in sets.items() for item in day.groups[group]):
+    if not day.served(sets):
         return no_day_plan(day.instances, instance, options, "infeasible", started)
     tell(Progress(stage="solve", done=0, total=1))
     left_s = max(options.time_limit_s - (time.perf_counter() - started), options.time_limit_s / 2.0)
     frame, factors = _frame(day, binding)
     limits = instance.limits
+    within = replace(options, time_limit_s=left_s)
     with stopped_by(cancel):
-        choice = choose(sets, day.groups, limits, options=replace(options, time_limit_s=left_s), frame=frame)
+        choice = choose(sets, day.members, limits, options=within, frame=frame, regimes=day.regimes)
     if cancel is not None and cancel():
         return plan_instance(at_once(instance), options=options, cancel=cancel)
-    if choice.empty and choice.outcome == "time" and not periods.fleet_changes:
+    alike = len(day.regimes) == 1
+    if choice.empty and choice.outcome == "time" and not periods.fleet_changes and alike:
         plan = _of_busiest(day, on_progress, cancel)  # serves every period, at no less than it may take
         return bounded(plan, choice.bound_usd_per_hour, options, "time")
     if choice.empty:
@@ -84,10 +87,15 @@ def day_plan(
     if periods.fleet_changes:
         pools = changing_fleets(day.instances, choice, day.solve)
         holdings = [[item.holding for item in own] for own in pools]
-        within = limits_in_period(limits, day_purchases(limits, holdings, periods))
-        pools = joined_fleets(pools, day.candidates.candidates, [within] * len(pools))
+        bought = limits_in_period(limits, day.purchases(holdings))
+        pools = joined_fleets(pools, day.candidates.candidates, [bought] * len(pools))
         return _planned(day, sets, choice, pools, named_fleets(pools, lasting=False))
-    pools = one_fleet(instance, choice, factors, day.solve)
+    classes = [day.classes_in(place) for place in _places(day, binding)]
+    pools = one_fleet(instance, choice, factors, day.solve, classes)
+    if choice.cost_usd_per_hour > choice.bound_usd_per_hour * (1.0 + options.mip_gap) and not instance.apis:
+        names = [[one.name for one in members] for members in day.groups.values()]
+        demands = [_thinned(own, asked) for own, asked in zip(classes, factors, strict=True)]
+        pools = with_single_pools(pools, names, day.candidates.candidates, demands, limits)
     return _planned(day, sets, choice, pools, _lasting(day, pools, binding))
 
 
@@ -131,9 +139,23 @@ def _frame(day: Day, binding: Mapping[str, Sequence[int]]) -> tuple[Frame, list[
             for number in range(most)
         ]
     table = np.array([[own[item.name] for item in day.everyone] for own in factors])
+    regimes = tuple(day.periods.regimes[place] for place in _places(day, binding))
     if day.periods.fleet_changes:
-        return ChangingFleet(factors=table, layers=day.periods.layers, limits=day.instance.limits), factors
-    return OneFleet(factors=table), factors
+        periods, limits = day.periods, day.instance.limits
+        changing = ChangingFleet(
+            factors=table, layers=periods.layers, limits=limits, regimes=regimes, risk=periods.risk
+        )
+        return changing, factors
+    weights = [day.periods.items[place].weight for place in _places(day, binding)] if day.instance.apis else []
+    return OneFleet(factors=table, weights=np.array(weights), regimes=regimes), factors
+
+
+def _places(day: Day, binding: Mapping[str, Sequence[int]]) -> list[int]:
+    """For each period of the program one with its lengths."""
+    if day.periods.fleet_changes:
+        return list(range(len(day.periods.items)))
+    most = max(len(places) for places in binding.values())
+    return next(list(places) for places in binding.values() if len(places) == most)
 
 
 def _of_busiest(day: Day, on_progress: OnProgress | None, cancel: Cancel | None) -> Plan:
@@ -165,6 +187,11 @@ def _of_busiest(day: Day, on_progress: OnProgress | None, cancel: Cancel | None)
     )
 
 
+def _thinned(classes: Mapping[str, RequestClass], factors: Mapping[str, float]) -> dict[str, RequestClass]:
+    """Classes at their largest rates as a period of the program asks for them."""
+    return {name: item.part(factors[name]) for name, item in classes.items() if factors[name] > 0.0}
+
+
 def _lasting(
     day: Day,
     pools: Sequence[Sequence[PlannedKind]],
@@ -173,13 +200,15 @@ def _lasting(
     """One fleet with the routing of each period: that of one which asks for no less, scaled down."""
     routed = named_fleets(pools, lasting=True)
     fleets = []
-    for item, alone in zip(day.periods.items, day.instances, strict=True):
+    regimes = day.periods.regimes
+    for here, (item, alone) in enumerate(zip(day.periods.items, day.instances, strict=True)):
         routing: dict[str, tuple[Path, ...]] = {}
         for group, members in day.groups.items():
             number = next(
                 place
-                for place, period in enumerate(binding[group])
-                if all(day.periods.items[period].factors[one.name] >= item.factors[one.name] for one in members)
+                for place, period in sorted(enumerate(binding[group]), key=lambda found: found[1] != here)
+                if regimes[period] == regimes[here]
+                and all(day.periods.items[period].factors[one.name] >= item.factors[one.name] for one in members)
             )
             routing |= {one.name: routed[number].routing[one.name] for one in members if one.name in alone.classes}
         fleets.append(Fleet(pools=routed[0].pools, routing={name: routing[name] for name in alone.classes}))
@@ -225,6 +254,7 @@ class _Seen:
                     scenario=item.scenario,
                     weight=item.weight,
                     rates_rps={name: one.rate_rps for name, one in alone.classes.items()},
+                    output_tokens={name: one.lengths.output.mean for name, one in alone.classes.items()},
                     cost_usd_per_hour=cost,
                     fleet=fleet,
                     pools=() if result is None else result.pools,
@@ -241,6 +271,7 @@ class _Seen:
             "periods": tuple(rows),
             "base": base_rows(day.instance.limits, self.purchases),
             "busiest": day.periods.items[hour].name,
+            "risk": RiskRow.of_costs(day.periods, self.costs),
             "assumptions": (*result.assumptions, *notes, *residence_notes(day.instance, day.periods, result)),
             "inputs": day_inputs(day.instance, self.fleets, mip_gap=day.options.mip_gap),
             "run": {"total_s": time.perf_counter() - day.started_s},
@@ -253,7 +284,7 @@ def _seen(day: Day, fleets: Sequence[Fleet]) -> _Seen:
     within, costs = without_budget(limits), list[float]()
     if day.periods.fleet_changes:
         holdings = [fleet.holdings for fleet in fleets]
-        purchases = day_purchases(limits, holdings, day.periods)
+        purchases = day.purchases(holdings)
         within = limits_in_period(limits, purchases)
         costs = period_costs_usd(limits, holdings, day.periods, purchases)
     whole = replace(day.instance, limits=within)  # replicas are those of the candidates, whatever the mix of an hour
@@ -271,7 +302,9 @@ def _seen(day: Day, fleets: Sequence[Fleet]) -> _Seen:
         for alone, fleet in zip(day.instances, fleets, strict=True)
     ]
     if not costs:
-        costs = [next(result.cost_usd_per_hour for result in results if result is not None)] * len(fleets)
+        first = next(result for result in results if result is not None)
+        costs = [first.cost_usd_per_hour - tokens_usd(first)] * len(fleets)
+    costs = [cost + tokens_usd(result) for cost, result in zip(costs, results, strict=True)]
     return _Seen(fleets=tuple(fleets), results=tuple(results), costs=tuple(costs), purchases=purchases)
 
 
@@ -283,7 +316,7 @@ def _planned(
     fleets: Sequence[Fleet],
 ) -> Plan:
     seen = _seen(day, fleets)
-    cost = day.periods.mean(seen.costs)
+    cost = day.periods.value(seen.costs)
     bound = choice.bound_usd_per_hour
     budget = day.instance.limits.budget_usd_per_hour
     if budget is not None and cost > budget * (1.0 + _ROUNDING):
@@ -296,14 +329,15 @@ def _planned(
     hour = seen.busiest(day.instances)
     result = seen.results[hour]
     assert result is not None
+    own = day.regimes[day.periods.regimes[hour]]
     why = reasons(
-        sets,
-        day.groups,
+        {group: sets[group] for group in own},
+        {group: day.members[group] for group in own},
         day.candidates,
         [item for item in pools[hour if day.periods.fleet_changes else 0] if isinstance(item, PlannedPool)],
         result.pools,
         tight=(),
-        outcome=choice.outcome,
+        outcome="solved" if proven else choice.outcome,
     )
     return _verified(
         day,

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from qmodel.candidates import CandidateSet, ColumnSet, columns_for_model, enumerate_candidates, open_pools_of
-from qmodel.optimize import SolverOptions, solve_integer
+from qmodel.candidates import (
+    CandidateSet,
+    ColumnSet,
+    columns_for_model,
+    enumerate_candidates,
+    open_pools_of,
+    priced_for,
+)
+from qmodel.evaluation import day_purchases, paid_by_period
+from qmodel.optimize import SolverOptions, least_risk_base, solve_integer
 from qmodel.optimize.programs import Program
 from qmodel.problem import Instance
-from qmodel.types import FloatArray, Limits, Period, Periods, RequestClass
+from qmodel.types import DayPurchase, FloatArray, Holding, Limits, Period, Periods, RequestClass
 
 __all__ = ["Day", "at_once", "binding_periods", "columns_of", "day_of", "without_budget"]
 
@@ -25,7 +33,9 @@ class Day:
     """A planning problem over the hours of a day.
 
     Attributes:
-        groups: classes that may share pools, by name.
+        groups: classes that may share pools, at their largest rates, by name; of the first regime.
+        members: the same for every regime of lengths, groups by a name of their own in each.
+        regimes: names in ``members`` of the groups of each regime, in the order of ``groups``.
         instances: the problem of each period alone, classes at its rates.
     """
 
@@ -35,6 +45,8 @@ class Day:
     started_s: float
     candidates: CandidateSet
     groups: Mapping[str, tuple[RequestClass, ...]]
+    members: Mapping[str, tuple[RequestClass, ...]]
+    regimes: tuple[tuple[str, ...], ...]
     instances: tuple[Instance, ...]
 
     @property
@@ -42,10 +54,36 @@ class Day:
         """All classes in the order of the programs."""
         return [item for group in self.groups.values() for item in group]
 
+    def classes_in(self, period: int) -> dict[str, RequestClass]:
+        """All classes at their largest rates with the lengths of a period."""
+        return self.periods.items[period].with_lengths(self.instance.classes)
+
+    def served(self, sets: Mapping[str, ColumnSet]) -> bool:
+        """Whether some pool carries a part of every class that a period asks for."""
+        regimes = self.periods.regimes
+        return all(
+            sets[group].serves(item.name)
+            for number, period in zip(regimes, self.periods.items, strict=True)
+            for group in self.regimes[number]
+            for item in self.members[group]
+            if period.factors[item.name] > 0.0
+        )
+
     def solve(self, program: Program) -> FloatArray | None:
         """The optimum of a small program."""
         left_s = max(self.options.time_limit_s - (time.perf_counter() - self.started_s), _LEAST_TIME_S)
         return solve_integer(program, solver=self.options.name, mip_gap=_PROGRAM_GAP, time_limit_s=left_s).values
+
+    def purchases(self, holdings: Sequence[Sequence[Holding]]) -> dict[str, DayPurchase]:
+        """The best base of each GPU type for fleets that change, by what counts of their costs.
+
+        Args:
+            holdings: pools of each period.
+        """
+        limits, sizes = self.instance.limits, None
+        if self.periods.risk is not None:
+            sizes = least_risk_base(limits, paid_by_period(limits, holdings), self.periods, self.solve)
+        return day_purchases(limits, holdings, self.periods, sizes)
 
 
 def day_of(instance: Instance, options: SolverOptions, started_s: float) -> Day:
@@ -59,28 +97,39 @@ def day_of(instance: Instance, options: SolverOptions, started_s: float) -> Day:
     instance = replace(instance, layouts=replace(instance.layouts, disaggregate=False))
     periods = instance.periods
     assert periods is not None
-    groups = {name: tuple(sorted(group, key=lambda item: item.name)) for name, group in instance.sharing().items()}
+    regimes = periods.regimes
+    sharing = []
+    for number in range(max(regimes) + 1):
+        first = periods.items[regimes.index(number)]
+        own = replace(instance, classes=first.with_lengths(instance.classes)).sharing()
+        sharing.append({name: tuple(sorted(own[name], key=lambda item: item.name)) for name in sorted(own)})
+    names = [
+        {group: group if len(sharing) == 1 else f"{group} {number}" for group in own}
+        for number, own in enumerate(sharing)
+    ]
     return Day(
         instance=instance,
         periods=periods,
         options=options,
         started_s=started_s,
         candidates=enumerate_candidates(instance),
-        groups=dict(sorted(groups.items())),
+        groups=sharing[0],
+        members={names[number][group]: items for number, own in enumerate(sharing) for group, items in own.items()},
+        regimes=tuple(tuple(own.values()) for own in names),
         instances=tuple(_in_period(instance, item) for item in periods.items),
     )
 
 
 def columns_of(day: Day) -> dict[str, ColumnSet]:
-    """Columns of each group with every count."""
+    """Columns of each group in each regime with every count."""
     return {
         group: columns_for_model(
             day.candidates.of(members[0].model, members[0].name),
             members,
-            open_pools=open_pools_of(day.candidates.measured_of(members[0].model), members),
+            open_pools=open_pools_of(priced_for(day.candidates.measured_of(members[0].model), members), members),
             every_count=True,
         )
-        for group, members in day.groups.items()
+        for group, members in day.members.items()
     }
 
 
@@ -95,18 +144,37 @@ def without_budget(limits: Limits) -> Limits:
 
 
 def at_once(instance: Instance) -> Instance:
-    """The problem with every class at its largest rate at once."""
-    return replace(instance, periods=None)
+    """The problem with every class at its largest rate at once, where lengths are the same in all periods."""
+    assert instance.periods is not None
+    classes = instance.periods.items[0].with_lengths(instance.classes)
+    return replace(instance, classes=classes, periods=None)
 
 
 def binding_periods(day: Day) -> dict[str, list[int]]:
-    """For each group of classes, periods of which none asks for more of every class than another; of equals one."""
-    found: dict[str, list[int]] = {}
-    for group, members in day.groups.items():
-        asked = np.array([[item.factors[one.name] for one in members] for item in day.periods.items])
-        kept: list[int] = []
-        for place in np.lexsort((np.arange(len(asked)), -asked.sum(axis=1))).tolist():
-            if not any(np.all(asked[other] >= asked[place]) for other in kept):
-                kept.append(place)
-        found[group] = sorted(kept)
-    return found
+    """For each group of classes, periods of which none asks for more of every class than another; of equals one.
+
+    Where lengths differ, only periods with the same ones are compared, and all groups have the same periods. Where an
+    API is paid by the token every period counts.
+    """
+    regimes = day.periods.regimes
+    if day.instance.apis:
+        return {group: list(range(len(day.periods.items))) for group in day.groups}
+    if len(day.regimes) > 1:
+        names = [one.name for one in day.everyone]
+        kept = [
+            place
+            for number in range(len(day.regimes))
+            for place in _undominated(day, names, [place for place, own in enumerate(regimes) if own == number])
+        ]
+        return {group: sorted(kept) for group in day.groups}
+    every = list(range(len(day.periods.items)))
+    return {group: _undominated(day, [one.name for one in members], every) for group, members in day.groups.items()}
+
+
+def _undominated(day: Day, names: Sequence[str], places: Sequence[int]) -> list[int]:
+    asked = {place: np.array([day.periods.items[place].factors[name] for name in names]) for place in places}
+    kept: list[int] = []
+    for place in sorted(places, key=lambda one: (-float(asked[one].sum()), one)):
+        if not any(np.all(asked[other] >= asked[place]) for other in kept):
+            kept.append(place)
+    return sorted(kept)

@@ -16,7 +16,7 @@ from qmodel.planning.planner import plan_instance
 from qmodel.planning.plans import Plan, Why
 from qmodel.problem import Instance
 from qmodel.queueing import time_varying
-from qmodel.types import HOURS, Law, Periods
+from qmodel.types import HOURS, Law, Periods, risk_words
 
 __all__ = ["no_day_plan", "over_budget", "residence_notes"]
 
@@ -68,7 +68,11 @@ def no_day_plan(
                 plan = with_conflict(plan, alone, options=options, searched_s=searched_s)
                 text = f"in {periods.items[place].title}: {plan.why.text}"
                 return replace(plan, why=replace(plan.why, text=text), assumptions=instance.assumptions)
-    kind, way_out = ("scenario", "plan_for: mean") if periods.of_scenarios else ("hour", "hours: true in the profiles")
+    kind, way_out = (
+        ("scenario", "plan_for: mean or {cvar: 0.9}")
+        if periods.of_scenarios
+        else ("hour", "hours: true in the profiles")
+    )
     why = Why(
         text=f"no one fleet serves every {kind} within the limits, though each {kind} alone can be served",
         limit="fleet",
@@ -82,12 +86,16 @@ def no_day_plan(
 
 
 def over_budget(instance: Instance, cost: float, bound: float, budget: float, started_s: float) -> Plan:
-    """Why there is no plan although there are fleets: they cost more than the budget allows, mean over the day."""
+    """Why there is no plan although there are fleets: together they cost more than the budget allows."""
+    periods = instance.periods
+    assert periods is not None
+    day, verb = ("fleets for the scenarios", "cost") if periods.of_scenarios else ("day", "costs")
+    counted = "on average" if periods.risk is None else f"by {risk_words(periods.risk)}"
     least = f", and none costs less than {bound:.2f}" if np.isfinite(bound) else ""
     why = Why(
-        text=f"the cheapest day found costs more than the budget of {budget:g} USD/h on average",
+        text=f"the cheapest {day} found {verb} more than the budget of {budget:g} USD/h {counted}",
         limit="fleet.budget_usd_per_hour",
-        best=f"{cost:.2f} USD/h for the cheapest day found{least}",
+        best=f"{cost:.2f} USD/h for the cheapest {day} found{least}",
         change=f"raise fleet.budget_usd_per_hour to {np.ceil(cost * 100.0 - _ROUNDING) / 100.0:.2f}",
     )
     if bound > budget * (1.0 + _ROUNDING):

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
-from qmodel.evaluation import Evaluation, base_rows, day_purchases, limits_in_period, period_costs_usd
+from qmodel.evaluation import (
+    Evaluation,
+    base_rows,
+    day_purchases,
+    limits_in_period,
+    period_costs_usd,
+    tokens_usd,
+)
+from qmodel.planning.period_plans import RiskRow
 from qmodel.planning.plans import Plan
 from qmodel.planning.record import limits_from, periods_from
-from qmodel.types import HOURS, Limits, Periods
+from qmodel.types import HOURS, Limits, Periods, risk_words
 
 __all__ = ["DayCosts", "day_costs", "day_problem"]
 
@@ -39,7 +47,7 @@ def day_costs(plan: Plan) -> DayCosts:
     if not periods.fleet_changes:
         return DayCosts(within=_without_budget(limits), each=())
     holdings = [item.fleet.holdings for item in plan.periods]
-    bought = day_purchases(limits, holdings, periods)
+    bought = day_purchases(limits, holdings, periods, _stated_base(plan, periods))
     return DayCosts(
         within=limits_in_period(limits, bought), each=tuple(period_costs_usd(limits, holdings, periods, bought))
     )
@@ -89,9 +97,17 @@ def _lasting(plan: Plan) -> str:
 def _base(plan: Plan, limits: Limits, periods: Periods) -> str:
     if not periods.fleet_changes:
         return "" if not plan.base else "a base is stated for a fleet that does not change"
-    bought = day_purchases(limits, [item.fleet.holdings for item in plan.periods], periods)
+    holdings = [item.fleet.holdings for item in plan.periods]
+    bought = day_purchases(limits, holdings, periods, _stated_base(plan, periods))
     derived = base_rows(limits, bought)
     return "" if derived == plan.base else f"stated base {_counts(plan.base)}, derived {_counts(derived)}"
+
+
+def _stated_base(plan: Plan, periods: Periods) -> dict[str, int] | None:
+    """Where the dearest part counts the size of the base is a decision of the plan; else it follows from the fleets."""
+    if periods.risk is None:
+        return None
+    return {gpu: sum(row.gpus for row in plan.base if row.gpu == gpu) for gpu in {row.gpu for row in plan.base}}
 
 
 def _counts(rows: Sequence[object]) -> Mapping[str, object]:
@@ -99,17 +115,32 @@ def _counts(rows: Sequence[object]) -> Mapping[str, object]:
 
 
 def _cost(plan: Plan, limits: Limits, periods: Periods, costs: DayCosts, results: Sequence[Evaluation | None]) -> str:
-    one = next((result.cost_usd_per_hour for result in results if result is not None), math.inf)
-    each = costs.each or (one,) * len(plan.periods)
+    first = next((result for result in results if result is not None), None)
+    one = math.inf if first is None else first.cost_usd_per_hour - tokens_usd(first)
+    held = costs.each or (one,) * len(plan.periods)
+    each = [usd + tokens_usd(result) for usd, result in zip(held, results, strict=True)]
     for item, usd in zip(plan.periods, each, strict=True):
         if not math.isclose(item.cost_usd_per_hour, usd, rel_tol=_RELATIVE, abs_tol=1e-9):
             return f"{item.title}: stated {item.cost_usd_per_hour} USD/h, derived {usd:.6g}"
-    mean = periods.mean(each)
-    if plan.cost_usd_per_hour is None or not math.isclose(plan.cost_usd_per_hour, mean, rel_tol=_RELATIVE):
-        return f"stated {plan.cost_usd_per_hour} USD/h, the mean of its periods is {mean:.6g}"
+    cost = periods.value(each)
+    if plan.cost_usd_per_hour is None or not math.isclose(plan.cost_usd_per_hour, cost, rel_tol=_RELATIVE):
+        what = "mean" if periods.risk is None else risk_words(periods.risk)
+        return f"stated {plan.cost_usd_per_hour} USD/h, the {what.removeprefix('the ')} of its periods is {cost:.6g}"
     budget = limits.budget_usd_per_hour
-    if budget is not None and mean > budget * (1.0 + _RELATIVE):
-        return f"{mean:.6g} USD/h, fleet.budget_usd_per_hour is {budget:g}"
+    if budget is not None and cost > budget * (1.0 + _RELATIVE):
+        return f"{cost:.6g} USD/h, fleet.budget_usd_per_hour is {budget:g}"
+    return _risk(plan, RiskRow.of_costs(periods, each))
+
+
+def _risk(plan: Plan, derived: RiskRow | None) -> str:
+    """Mean, dearest part and worst of the costs are those of the periods."""
+    if plan.risk is None or derived is None:
+        return "" if plan.risk is derived else "mean and worst of the costs are stated where the fleet does not follow"
+    for name, value in asdict(derived).items():
+        said = getattr(plan.risk, name)
+        same = said == value or (isinstance(value, float) and math.isclose(said or 0.0, value, rel_tol=_RELATIVE))
+        if not same:
+            return f"{name} of the scenarios: stated {said}, derived {value}"
     return ""
 
 

@@ -37,15 +37,16 @@ def quantile_plan(
     check_solver(options.name)
     day = day_of(instance, options, time.perf_counter())
     items, sets = day.periods.items, columns_of(day)
-    if not all(found.serves(item.name) for group, found in sets.items() for item in day.groups[group]):
+    if not day.served(sets):
         return no_day_plan(day.instances, instance, day.options, "infeasible", day.started_s)
     frame = OneFleet(
         factors=np.array([[own.factors[item.name] for item in day.everyone] for own in items]),
         weights=np.array([item.weight for item in items]),
         least_weight=day.periods.least_weight - _ROUNDING,
+        regimes=day.periods.regimes,
     )
     half = replace(day.options, time_limit_s=day.options.time_limit_s / 2.0)
-    choice = choose(sets, day.groups, instance.limits, options=half, frame=frame)
+    choice = choose(sets, day.members, instance.limits, options=half, frame=frame, regimes=day.regimes)
     if choice.empty:
         return no_day_plan(day.instances, instance, day.options, choice.outcome, day.started_s, choice.words)
     kept = tuple(item for item, served in zip(items, choice.served, strict=True) if served)
@@ -68,7 +69,8 @@ def _only(instance: Instance, periods: Periods) -> Instance:
     models = {item.model for item in classes.values()}
 
     def scaled(item: Period) -> Period:
-        return replace(item, factors={name: item.factors[name] / top for name, top in asked.items()})
+        lengths = {name: own for name, own in item.lengths.items() if name in asked}
+        return replace(item, factors={name: item.factors[name] / top for name, top in asked.items()}, lengths=lengths)
 
     return replace(
         instance,

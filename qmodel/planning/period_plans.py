@@ -6,9 +6,51 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from qmodel.evaluation.results import LeavingRow
-from qmodel.types import Fleet, PoolRow, PurchaseRow, RouteRow, SloRow, hours_text
+from qmodel.types import Fleet, Periods, PoolRow, PurchaseRow, RouteRow, SloRow, hours_text, tail_mean
 
-__all__ = ["PeriodPlan"]
+__all__ = ["PeriodPlan", "RiskRow"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RiskRow:
+    """What scenarios of the demand cost together, where the fleet follows them.
+
+    Attributes:
+        mean_usd_per_hour: over all scenarios.
+        level: the dearest ``1 - level`` of what may come counts; None: the mean alone does.
+        weight: of the dearest part beside the mean; None as ``level``.
+        cvar_usd_per_hour: mean of the dearest ``1 - level``, the conditional value at risk; None as ``level``.
+        worst: the dearest scenario.
+        worst_usd_per_hour: what it costs.
+    """
+
+    mean_usd_per_hour: float
+    level: float | None
+    weight: float | None
+    cvar_usd_per_hour: float | None
+    worst: str
+    worst_usd_per_hour: float
+
+    @classmethod
+    def of_costs(cls, periods: Periods, costs: Sequence[float]) -> RiskRow | None:
+        """The row for what each scenario costs; None for hours of the day, and where one fleet serves all.
+
+        Args:
+            periods: scenarios.
+            costs: of each, USD/h.
+        """
+        if not (periods.of_scenarios and periods.fleet_changes):
+            return None
+        risk, weights = periods.risk, [item.weight for item in periods.items]
+        worst = max(range(len(costs)), key=lambda place: costs[place])
+        return cls(
+            mean_usd_per_hour=periods.mean(costs),
+            level=None if risk is None else risk.level,
+            weight=None if risk is None else risk.weight,
+            cvar_usd_per_hour=None if risk is None else tail_mean(costs, weights, risk.level),
+            worst=periods.items[worst].name,
+            worst_usd_per_hour=costs[worst],
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,6 +62,7 @@ class PeriodPlan:
         scenario: its name; empty for hours.
         weight: share of the day, or probability.
         rates_rps: mean arrival rate of each class.
+        output_tokens: mean output of a request of each class, thinking included.
         cost_usd_per_hour: paid then: GPUs of the base whether they serve or not, those bought by the hour, and those of
             the next hours from when they start.
         fleet: pools that serve, and routing.
@@ -29,6 +72,7 @@ class PeriodPlan:
     scenario: str
     weight: float
     rates_rps: Mapping[str, float]
+    output_tokens: Mapping[str, float]
     cost_usd_per_hour: float
     fleet: Fleet
     pools: tuple[PoolRow, ...]
@@ -52,6 +96,11 @@ class PeriodPlan:
         """Of all classes together."""
         return sum(self.rates_rps.values())
 
+    @property
+    def output_tokens_per_s(self) -> float:
+        """Of all classes together."""
+        return sum(rate * self.output_tokens.get(name, 0.0) for name, rate in self.rates_rps.items())
+
     def to_dict(self) -> dict[str, object]:
         """Plain data; the inverse of :meth:`from_dict`."""
         return {
@@ -59,6 +108,7 @@ class PeriodPlan:
             "scenario": self.scenario,
             "weight": self.weight,
             "rates_rps": dict(self.rates_rps),
+            "output_tokens": dict(self.output_tokens),
             "cost_usd_per_hour": self.cost_usd_per_hour,
             "pools": [row.to_dict() for row in self.pools],
             "routing": [row.to_dict() for row in self.routing],
@@ -75,14 +125,16 @@ class PeriodPlan:
         Raises:
             KeyError: if a part is missing.
         """
-        hours, rates, fleet = data["hours"], data["rates_rps"], data["fleet"]
+        hours, rates, fleet, output = data["hours"], data["rates_rps"], data["fleet"], data.get("output_tokens", {})
         if not (isinstance(hours, Sequence) and isinstance(rates, Mapping) and isinstance(fleet, Mapping)):
             raise KeyError("hours, rates_rps or fleet")
+        assert isinstance(output, Mapping)
         return cls(
             hours=tuple(int(hour) for hour in hours),
             scenario=str(data["scenario"]),
             weight=float(str(data["weight"])),
             rates_rps={str(name): float(rate) for name, rate in rates.items()},
+            output_tokens={str(name): float(tokens) for name, tokens in output.items()},
             cost_usd_per_hour=float(str(data["cost_usd_per_hour"])),
             fleet=Fleet.from_dict(fleet),
             pools=tuple(PoolRow(**row) for row in _rows(data, "pools")),  # type: ignore[arg-type]
@@ -98,6 +150,7 @@ class PeriodPlan:
             "period": self.name,
             "weight": self.weight,
             "rate_rps": self.rate_rps,
+            "output_tokens_per_s": self.output_tokens_per_s,
             "cost_usd_per_hour": self.cost_usd_per_hour,
         }
         names = ("pool", "model", "gpu", "replicas", "gpus", "utilisation", "binding")

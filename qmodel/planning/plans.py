@@ -12,7 +12,7 @@ from qmodel.errors import InfeasibleError, SolverFailedError
 from qmodel.evaluation.results import LatencyRow, LeavingRow, QualityRow
 from qmodel.files import write_text
 from qmodel.planning.conflict_records import Conflict
-from qmodel.planning.period_plans import PeriodPlan
+from qmodel.planning.period_plans import PeriodPlan, RiskRow
 from qmodel.types import ChangeRow, Fleet, LinkRow, PoolRow, PurchaseRow, RouteRow, SloRow
 
 if TYPE_CHECKING:
@@ -131,9 +131,11 @@ class Plan:
         served: by class, where as much of the demand as the limits allow is served; else empty. Everything else in the
             plan is about the demand that is served.
         periods: the fleet of each part of the day where demand differs by the hour, or of each scenario of the demand;
-            else empty. ``fleet`` and the tables are then those of ``busiest``, and costs are means over the periods.
+            else empty. ``fleet`` and the tables are then those of ``busiest``, and costs are means over the periods, or
+            of the dearest part of them where ``risk`` says so.
         base: GPUs that are paid in every period, where the fleet changes between them.
         busiest: period of the tables; empty without periods.
+        risk: mean, dearest part and worst of the costs of scenarios, where the fleet follows them; else None.
         assumptions: sentences a reader must know.
         scenario: resolved scenario, plain data.
         inputs: everything else the plan used: replicas, length laws, prices; enough to verify it alone.
@@ -165,6 +167,7 @@ class Plan:
     periods: tuple[PeriodPlan, ...] = ()
     base: tuple[PurchaseRow, ...] = ()
     busiest: str = ""
+    risk: RiskRow | None = None
     quality: tuple[QualityRow, ...] = ()
     leaving: tuple[LeavingRow, ...] = ()
     assumptions: tuple[str, ...] = ()
@@ -203,6 +206,7 @@ class Plan:
             "periods": [item.to_dict() for item in self.periods],
             "base": [row.to_dict() for row in self.base],
             "busiest": self.busiest,
+            "risk": None if self.risk is None else asdict(self.risk),
             "prices": [asdict(row) for row in self.prices],
             "why": asdict(self.why),
             "assumptions": list(self.assumptions),
@@ -295,7 +299,7 @@ def _plan_from(data: Mapping[str, object]) -> Plan:
     fleet, scenario, inputs = data["fleet"], data["scenario"], data["inputs"]
     versions, run = data["versions"], data.get("run", {})
     conflicts = why.get("conflicts", ()) if isinstance(why, Mapping) else ()
-    assumptions, objective = data["assumptions"], data.get("objective")
+    assumptions, objective, risk = data["assumptions"], data.get("objective"), data.get("risk")
     if not (isinstance(why, Mapping) and isinstance(scenario, Mapping) and isinstance(inputs, Mapping)):
         raise KeyError("why, scenario or inputs")
     if not (isinstance(versions, Mapping) and isinstance(run, Mapping) and isinstance(assumptions, Sequence)):
@@ -325,6 +329,7 @@ def _plan_from(data: Mapping[str, object]) -> Plan:
         periods=tuple(PeriodPlan.from_dict(row) for row in rows("periods")) if "periods" in data else (),
         base=tuple(PurchaseRow(**row) for row in rows("base")) if "base" in data else (),  # type: ignore[arg-type]
         busiest=str(data.get("busiest", "")),
+        risk=RiskRow(**risk) if isinstance(risk, Mapping) else None,
         prices=tuple(PriceRow(**row) for row in rows("prices")),  # type: ignore[arg-type]
         why=Why(
             text=str(why["text"]),

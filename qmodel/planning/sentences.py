@@ -45,6 +45,12 @@ def _lines(plan: Plan) -> Iterator[str]:
             )
     moved = f", {plan.change_usd_per_hour:.2f} of it for the change" if plan.change_usd_per_hour else ""
     yield f"  cost {plan.cost_usd_per_hour:.2f} USD/h{moved}"
+    if plan.risk is not None:
+        tail = ""
+        if plan.risk.level is not None and plan.risk.cvar_usd_per_hour is not None:
+            tail = f", {plan.risk.cvar_usd_per_hour:.2f} in the dearest {(1.0 - plan.risk.level) * 100.0:.4g} % of it"
+        worst = f"{plan.risk.worst_usd_per_hour:.2f} in {plan.risk.worst}, the dearest"
+        yield f"  scenarios: {plan.risk.mean_usd_per_hour:.2f} USD/h on average{tail}, {worst}"
     for change in plan.changes:
         yield f"  {change.replica}: from {change.before} to {change.after} replicas, {change.usd:.2f} USD once"
     if plan.bound_usd_per_hour is not None and plan.gap is not None:
@@ -52,7 +58,9 @@ def _lines(plan: Plan) -> Iterator[str]:
     for kept in plan.base:
         yield f"  {kept.gpus} {kept.gpu} GPUs are paid always ({kept.term}, {kept.cost_usd_per_hour:.2f} USD/h)"
     for hour in plan.periods:
-        pools = ", ".join(f"{pool.pool} x{pool.replicas}" for pool in hour.pools) or "nothing is asked for"
+        used = [pool for pool in hour.pools if pool.role != "api" or pool.cost_usd_per_hour > 0.0]
+        told = (pool.pool if pool.role == "api" else f"{pool.pool} x{pool.replicas}" for pool in used)
+        pools = ", ".join(told) or "nothing is asked for"
         yield f"  {hour.title}: {hour.cost_usd_per_hour:.2f} USD/h, {pools}"
     if plan.cost_at_p90_usd_per_hour is not None:
         yield (

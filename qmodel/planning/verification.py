@@ -147,8 +147,10 @@ def _verify_day(plan: Plan) -> Verification:
 
 
 def _rates(item: PeriodPlan, demand: Mapping[str, RequestClass]) -> Check:
-    ok = item.rates_rps.keys() == demand.keys() and all(
-        math.isclose(item.rates_rps[name], one.rate_rps, rel_tol=_RELATIVE) for name, one in demand.items()
+    ok = item.rates_rps.keys() == item.output_tokens.keys() == demand.keys() and all(
+        math.isclose(item.rates_rps[name], one.rate_rps, rel_tol=_RELATIVE)
+        and math.isclose(item.output_tokens[name], one.lengths.output.mean, rel_tol=_RELATIVE)
+        for name, one in demand.items()
     )
     return Check(name="rates", ok=ok, detail=f"stated {dict(item.rates_rps)}")
 

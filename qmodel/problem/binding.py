@@ -21,6 +21,7 @@ from qmodel.problem.instances import GpuOption, Instance, LayoutRules, Policy, P
 from qmodel.problem.names import unknown_names
 from qmodel.problem.notes import engine_note, hardware_note, layouts_note, priority_notes
 from qmodel.problem.objectives import bind_objective
+from qmodel.problem.other_lengths import bind_lengths
 from qmodel.problem.patience import patience_problems
 from qmodel.problem.periods import bind_periods, largest_factor, limits_by_hour
 from qmodel.problem.profiles import profiled_replica
@@ -127,7 +128,10 @@ class _Binder:
         self.problems += slo_scope_problems(scenario)
         objective, wrong = bind_objective(scenario, limits)
         self.problems += wrong
-        periods, wrong, notes = bind_periods(scenario)
+        lengths, wrong, notes = bind_lengths(scenario, models)
+        self.problems += wrong
+        self.assumptions += notes
+        periods, wrong, notes = bind_periods(scenario, lengths)
         self.problems += wrong
         self.assumptions += notes
         if periods is not None and periods.fleet_changes:

@@ -9,6 +9,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from qmodel.errors import Problem, ScenarioError
 from qmodel.files import join_key
 from qmodel.problem.arrivals import arrival_process, arrivals_words, trace_burst, trace_words
@@ -27,7 +29,13 @@ _WORTH_A_NOTE = 0.001  # share of requests
 
 
 def bind_class(
-    scenario: Scenario, name: str, spec: ClassSpec, models: Mapping[str, Model | None], *, factor: float = 1.0
+    scenario: Scenario,
+    name: str,
+    spec: ClassSpec,
+    models: Mapping[str, Model | None],
+    *,
+    factor: float = 1.0,
+    longer: tuple[float, float] = (1.0, 1.0),
 ) -> tuple[RequestClass, tuple[str, ...]]:
     """One class with its laws, and what a reader must know about them.
 
@@ -40,6 +48,7 @@ def bind_class(
         spec: its section.
         models: catalog records by name, None where only profiles describe the model.
         factor: on its rate.
+        longer: factors on the prompts and outputs of a trace.
 
     Raises:
         ScenarioError: a law or trace that cannot be used.
@@ -47,7 +56,7 @@ def bind_class(
     if spec.trace is not None:
         source = spec.trace
         scaled = source if factor == 1.0 else source.model_copy(update={"rate_scale": source.rate_scale * factor})
-        bound, notes = _from_trace(scenario, name, spec, scaled)
+        bound, notes = _from_trace(scenario, name, spec, scaled, longer)
         laws = dict.fromkeys(spec.served_by, bound.lengths)
     else:
         laws, cut = _laws_under(scenario, name, spec, models)
@@ -212,7 +221,7 @@ def _cached_law(spec: str, maximum: int | None) -> Law:
 
 
 def _from_trace(
-    scenario: Scenario, name: str, spec: ClassSpec, source: TraceSpec
+    scenario: Scenario, name: str, spec: ClassSpec, source: TraceSpec, longer: tuple[float, float]
 ) -> tuple[RequestClass, tuple[str, ...]]:
     from qmodel.trace import read_trace, select_requests
 
@@ -241,7 +250,12 @@ def _from_trace(
         what = f"turns the trace's {trace.rate_rps:.4g} requests/s into {rate_rps:.4g}"
         hint = f"a class has from {LEAST_RPS:g} to {MOST_RPS:g} requests/s"
         raise ScenarioError([scenario.problem(f"{key}.rate_scale", what, hint)])
-    lengths = lengths_from_arrays(trace.prompt_tokens, trace.output_tokens, trace.reasoning_tokens)
+    prompts, outputs, thinking = trace.prompt_tokens, trace.output_tokens, trace.reasoning_tokens
+    if longer != (1.0, 1.0):
+        prompts = np.maximum(np.rint(prompts * longer[0]), 1)
+        outputs = np.maximum(np.rint(outputs * longer[1]), 1)
+        thinking = None if thinking is None else np.minimum(np.rint(thinking * longer[1]), outputs)
+    lengths = lengths_from_arrays(prompts, outputs, thinking)
     span_s = len(trace) / rate_rps
     if source.arrivals == "measured":
         burst = trace_burst(trace, source.rate_scale)

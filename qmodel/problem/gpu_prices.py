@@ -155,7 +155,7 @@ def _offer_notes(name: str, offers: tuple[Offer, ...], scenario: Scenario) -> li
     """In which order offers are bought, and which never are."""
     if any(item.arrivals is not None and item.arrivals.hours for item in scenario.classes.values()):
         return [f"{name}: {_when_paid(offers, 'in every hour', 'by the hour')}"]
-    if scenario.demand is not None and scenario.demand.plan_for == "mean":
+    if scenario.demand is not None and scenario.demand.fleet_changes:
         return [f"{name}: {_when_paid(offers, 'in every scenario', 'where they are needed')}"]
     words = []
     for offer in offers:

@@ -7,20 +7,24 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from qmodel.errors import Problem
-from qmodel.types import HOURS, Limits, Period, Periods
+from qmodel.types import HOURS, Limits, Period, Periods, risk_words
 
 if TYPE_CHECKING:
+    from qmodel.problem.other_lengths import OtherLengths
     from qmodel.scenario import Scenario
     from qmodel.scenario.demand_section import DemandSpec
 
 __all__ = ["bind_periods", "largest_factor", "limits_by_hour"]
 
 
-def bind_periods(scenario: Scenario) -> tuple[Periods | None, tuple[Problem, ...], tuple[str, ...]]:
+def bind_periods(
+    scenario: Scenario, lengths: OtherLengths
+) -> tuple[Periods | None, tuple[Problem, ...], tuple[str, ...]]:
     """The periods of the day, problems with them, and sentences a reader must know; None: every hour is the same.
 
     Args:
         scenario: checked against its schema.
+        lengths: that classes have in scenarios of the demand.
     """
     profiles = {
         name: spec.arrivals.profile
@@ -28,7 +32,7 @@ def bind_periods(scenario: Scenario) -> tuple[Periods | None, tuple[Problem, ...
         if spec.arrivals is not None and spec.arrivals.profile is not None
     }
     if scenario.demand is not None:
-        return _scenarios(scenario, scenario.demand, list(profiles))
+        return _scenarios(scenario, scenario.demand, list(profiles), lengths)
     if not profiles:
         lag = scenario.fleet.start_lag_s
         what = f"start_lag_s ({lag:g} s) needs a fleet that changes by the hour, and no class has a profile"
@@ -52,7 +56,7 @@ def largest_factor(scenario: Scenario, name: str) -> float:
 
 
 def _scenarios(
-    scenario: Scenario, stated: DemandSpec, profiles: list[str]
+    scenario: Scenario, stated: DemandSpec, profiles: list[str], lengths: OtherLengths
 ) -> tuple[Periods | None, tuple[Problem, ...], tuple[str, ...]]:
     """Scenarios of the demand as periods."""
     problems = []
@@ -60,16 +64,17 @@ def _scenarios(
         what = f"not supported yet: scenarios of demand beside a profile of hours (class '{profiles[0]}')"
         problems.append(scenario.problem("demand", what, "keep one of the two"))
     for name, item in stated.scenarios.items():
-        for unknown in (one for one in item.factors if one not in scenario.classes):
-            near = get_close_matches(unknown, scenario.classes, n=1)
-            hint = f"did you mean '{near[0]}'?" if near else f"one of {', '.join(scenario.classes)}"
-            key = f"demand.scenarios.{name}.factors.{unknown}"
-            problems.append(scenario.problem(key, f"no class '{unknown}'", hint))
+        for part, stated_for in (("factors", item.factors), ("lengths", item.lengths)):
+            for unknown in (one for one in stated_for if one not in scenario.classes):
+                near = get_close_matches(unknown, scenario.classes, n=1)
+                hint = f"did you mean '{near[0]}'?" if near else f"one of {', '.join(scenario.classes)}"
+                key = f"demand.scenarios.{name}.{part}.{unknown}"
+                problems.append(scenario.problem(key, f"no class '{unknown}'", hint))
     for name in scenario.classes:
         if not any(item.factors.get(name, 1.0) for item in stated.scenarios.values()):
             what = f"class '{name}' has the factor 0 in every scenario"
             problems.append(scenario.problem("demand.scenarios", what, "leave the class out"))
-    problems += _beside(scenario, changing=stated.plan_for == "mean", why="is uncertain (demand)")
+    problems += _beside(scenario, changing=stated.fleet_changes, why="is uncertain (demand)")
     if scenario.fleet.start_lag_s:
         what = "start_lag_s needs a fleet that changes by the hour, and demand states scenarios"
         problems.append(scenario.problem("fleet.start_lag_s", what, "leave it out"))
@@ -78,18 +83,20 @@ def _scenarios(
             factors={one: item.factors.get(one, 1.0) / largest_factor(scenario, one) for one in scenario.classes},
             scenario=name,
             probability=item.weight,
+            lengths=lengths.get(name, {}),
         )
         for name, item in stated.scenarios.items()
     )
-    least = stated.quantile if stated.quantile is not None else 1.0
-    periods = Periods(items=items, fleet_changes=stated.plan_for == "mean", least_weight=least)
-    kind = {
-        "all": "one fleet serves every scenario of the demand",
-        "quantile": f"one fleet serves scenarios of the demand that weigh at least {least:g} together;"
-        " in others it may be overloaded",
-        "mean": "GPUs that are paid anyway are bought before it is known which scenario comes, others after;"
-        " cost is the mean over scenarios",
-    }[stated.plan_for]
+    least, risk = stated.least_weight, stated.risk
+    periods = Periods(items=items, fleet_changes=stated.fleet_changes, least_weight=least, risk=risk)
+    if stated.fleet_changes:
+        kind = "GPUs that are paid anyway are bought before it is known which scenario comes, others after; cost is "
+        kind += "the mean over scenarios" if risk is None else risk_words(risk)
+    elif least < 1.0:
+        kind = f"one fleet serves scenarios of the demand that weigh at least {least:g} together; in others it may be"
+        kind += " overloaded"
+    else:
+        kind = "one fleet serves every scenario of the demand"
     return periods, tuple(problems), (kind,)
 
 
@@ -131,9 +138,9 @@ def _beside(scenario: Scenario, *, changing: bool, why: str) -> list[Problem]:
     for name in (name for name, spec in scenario.classes.items() if len(spec.served_by) > 1):
         what = f"not supported yet: several models for a class where the demand {why}"
         problems.append(scenario.problem(f"classes.{name}.models", what, "state one model, or one rate of each class"))
-    if scenario.fleet.apis:
-        what = f"not supported yet: an API where the demand {why}"
-        problems.append(scenario.problem("fleet.apis", what, "leave one of the two out"))
+    if scenario.fleet.apis and scenario.demand is not None and scenario.demand.least_weight < 1.0:
+        what = "not supported yet: an API where some scenarios may be left out (demand.plan_for.quantile)"
+        problems.append(scenario.problem("fleet.apis", what, "state plan_for: all, mean or {cvar: 0.9}"))
     if scenario.layouts.disaggregate is True:
         what = f"not supported yet: separate pools where the demand {why}"
         problems.append(scenario.problem("layouts.disaggregate", what, "use false, or state one rate of each class"))

@@ -47,6 +47,7 @@ TABLE_COLUMNS: Mapping[str, tuple[str, ...]] = {
         "period",
         "weight",
         "rate_rps",
+        "output_tokens_per_s",
         "cost_usd_per_hour",
         "pool",
         "model",

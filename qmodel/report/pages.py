@@ -24,9 +24,11 @@ from qmodel.report.row_tables import (
     served_table,
     slo_table,
 )
+from qmodel.types import Risk, risk_words
 
 if TYPE_CHECKING:
     from qmodel.evaluation.results import CapacityResult, Evaluation
+    from qmodel.planning.period_plans import RiskRow
     from qmodel.planning.plans import ObjectiveRow, Plan
     from qmodel.types import LinkRow, PoolRow
 
@@ -143,8 +145,10 @@ def _plan_facts(plan: Plan) -> tuple[tuple[str, str], ...]:
     if plan.cost_usd_per_hour is not None:
         moved = f", {usd_text(plan.change_usd_per_hour)} of it for the change" if plan.change_usd_per_hour else ""
         month = f"{month_text(plan.cost_usd_per_hour)} (730 h)"
-        moved += ", the mean" if plan.base or len({item.cost_usd_per_hour for item in plan.periods}) > 1 else ""
+        moved += _counted(plan)
         facts.append(("Cost", f"{usd_text(plan.cost_usd_per_hour)} = {month}{moved}"))
+    if plan.risk is not None:
+        facts.append(("Scenarios", _risk_words(plan.risk)))
     if plan.bound_usd_per_hour is not None:
         gaps = f"gap {percent_text(plan.gap)} %"
         if plan.gap_columns is not None:
@@ -163,6 +167,22 @@ def _plan_facts(plan: Plan) -> tuple[tuple[str, str], ...]:
             )
         )
     return tuple(facts)
+
+
+def _counted(plan: Plan) -> str:
+    """What of the costs of several periods the cost is."""
+    if plan.risk is not None and plan.risk.level is not None and plan.risk.weight is not None:
+        return f", {risk_words(Risk(level=plan.risk.level, weight=plan.risk.weight))}"
+    several = plan.base or len({item.cost_usd_per_hour for item in plan.periods}) > 1
+    return ", the mean" if several else ""
+
+
+def _risk_words(row: RiskRow) -> str:
+    """What scenarios cost on average, in the dearest part, and at most."""
+    parts = [f"{usd_text(row.mean_usd_per_hour)} on average"]
+    if row.level is not None:
+        parts.append(f"{usd_text(row.cvar_usd_per_hour)} in the dearest {percent_text(1.0 - row.level)} %")
+    return ", ".join([*parts, f"{usd_text(row.worst_usd_per_hour)} in {row.worst}, the dearest"])
 
 
 def _busiest(plan: Plan) -> str:

@@ -47,7 +47,6 @@ __all__ = [
 ]
 
 MEASURED_TEXT = "measured"  # instead of a prediction: the pool was measured to hold the target at this load
-_PERIOD_NUMBERS = ("requests/s", "USD/h", "GPUs")
 BEYOND_TEXT = "beyond measured"
 STATED_TEXT = "stated"  # the scenario says of an API that it holds the target
 BEYOND_STATED_TEXT = "beyond stated"
@@ -104,18 +103,29 @@ def routing_table(routing: Sequence[RouteRow]) -> TextTable | None:
 def period_table(periods: Sequence[PeriodPlan]) -> TextTable:
     """What the fleet is in each part of the day or scenario, and how full its pools are."""
     scenarios = any(item.scenario for item in periods)
-    numbers = ("weight %", *_PERIOD_NUMBERS) if scenarios else _PERIOD_NUMBERS
+    lengths = {pair for item in periods for pair in item.output_tokens.items()}
+    longer = len(lengths) > len({name for name, _ in lengths})  # some class has other lengths in some period
+    numbers = [*(["weight %"] if scenarios else []), "requests/s", *(["output tokens/s"] if longer else [])]
+    numbers += ["USD/h", "GPUs"]
     columns = [Column(header="scenario" if scenarios else "hours")]
     columns += [Column(header=name, numeric=True) for name in numbers]
     columns += [Column(header="replicas at utilisation %")]
     rows = []
     for item in sorted(periods, key=lambda one: one.hours):
-        pools = ", ".join(f"{row.pool} {row.replicas} at {percent_text(row.utilisation)}" for row in item.pools)
+        pools = ", ".join(_used(row) for row in item.pools if row.role != "api" or row.cost_usd_per_hour > 0.0)
         gpus = sum(row.gpus for row in item.pools)
         named = (item.name, percent_text(item.weight)) if scenarios else (item.name,)
-        cells = (*named, decimal_text(item.rate_rps), money_text(item.cost_usd_per_hour), f"{gpus:,}")
+        load = [decimal_text(item.rate_rps), *([decimal_text(item.output_tokens_per_s)] if longer else [])]
+        cells = (*named, *load, money_text(item.cost_usd_per_hour), f"{gpus:,}")
         rows.append((*cells, pools or NONE_TEXT))
     return TextTable(title="Scenarios" if scenarios else "Hours of the day", columns=tuple(columns), rows=tuple(rows))
+
+
+def _used(row: PoolRow) -> str:
+    """A pool of a period in a few words."""
+    if row.role == "api":
+        return f"{row.pool} for {money_text(row.cost_usd_per_hour)} USD/h"
+    return f"{row.pool} {row.replicas} at {percent_text(row.utilisation)}"
 
 
 def served_table(served: Sequence[ServedRow]) -> TextTable:

@@ -26,6 +26,7 @@ __all__ = [
     "MOST_RPS",
     "REFUSED",
     "BRANCHES",
+    "PART_BRANCHES",
     "SHARE_BRANCHES",
     "Complaint",
     "Count",
@@ -51,7 +52,14 @@ __all__ = [
 CROSS_CHECK: Final = "qmodel_cross_check"  # error type: keys that contradict each other, or a choice not made
 REFUSED: Final = "qmodel_refused"  # error type: one value is wrong, in words for the user
 SHARE_BRANCHES: Final = ("\0number", "\0bounds")
-BRANCHES: Final = ("\0auto", "\0list", "\0one", *SHARE_BRANCHES)  # of unions: pydantic adds them to an error's location
+PART_BRANCHES: Final = ("\0word", "\0section")
+BRANCHES: Final = (  # of unions: pydantic adds them to an error's location
+    "\0auto",
+    "\0list",
+    "\0one",
+    *SHARE_BRANCHES,
+    *PART_BRANCHES,
+)
 
 LEAST_RPS: Final = 1e-9  # of one class; less, or more than the most, is a mistake in the units
 MOST_RPS: Final = 1e6

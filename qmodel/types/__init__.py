@@ -43,6 +43,7 @@ from qmodel.types.measured import MeasuredCapacity
 from qmodel.types.offers import MIXED, Offer, Purchase, PurchaseRow, bought, in_merit_order
 from qmodel.types.periods import HOURS, Layer, Period, Periods, hours_text
 from qmodel.types.replica import Admission, Band, Preemption, Replica, Router, StepLaw
+from qmodel.types.risks import Risk, risk_words, tail_mean
 from qmodel.types.settings import settings_text
 from qmodel.types.slo_scope import SloScope, decisive
 from qmodel.types.spot import SpotTerms
@@ -116,6 +117,7 @@ __all__ = [
     "Refusal",
     "Replica",
     "RequestClass",
+    "Risk",
     "Role",
     "RouteRow",
     "Router",
@@ -139,5 +141,7 @@ __all__ = [
     "in_merit_order",
     "mix_laws",
     "mix_lengths",
+    "risk_words",
     "settled_bounds",
+    "tail_mean",
 ]

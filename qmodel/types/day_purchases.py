@@ -39,9 +39,9 @@ def by_the_hour(offer: Offer) -> bool:
 
 
 def bought_for_day(
-    offers: Sequence[Offer], paid: Sequence[int], layers: Sequence[Layer], *, lot: int = 1
+    offers: Sequence[Offer], paid: Sequence[int], layers: Sequence[Layer], *, lot: int = 1, base_gpus: int | None = None
 ) -> DayPurchase:
-    """The cheapest base for the GPUs that each period needs.
+    """The cheapest base for the GPUs that each period needs, or what a given one costs.
 
     The cost is convex and piecewise linear in the size of the base: it falls by what the hours above it pay and rises
     by its price. Its least is where the base is as large as what some part of the day needs, or where an offer ends.
@@ -51,6 +51,7 @@ def bought_for_day(
         paid: GPUs that each period pays for, multiples of ``lot``.
         layers: what is paid when, by position in ``paid``.
         lot: GPUs are bought in lots of so many.
+        base_gpus: size of the base, a multiple of ``lot``; None: the one of the least mean cost.
 
     Example:
         >>> reserved = Offer(term="reserved_1y", usd_per_gpu_hour=2.0)
@@ -64,7 +65,8 @@ def bought_for_day(
     hourly = [offer for offer in offers if by_the_hour(offer)]
     needs = [(layer.weight, max(paid[member] for member in layer.members)) for layer in layers if layer.weight > 0.0]
     best = DayPurchase(base=(), usd_per_hour=float("inf"))
-    for size in sorted(_sizes(lasting, hourly, [need for _, need in needs], lot)):
+    sizes = _sizes(lasting, hourly, [need for _, need in needs], lot) if base_gpus is None else {base_gpus}
+    for size in sorted(sizes):
         base = bought(lasting, size, lot=lot)
         usd = sum(item.cost_usd_per_hour for item in base)
         usd += sum(weight * _hourly_usd(hourly, max(need - size, 0), lot) for weight, need in needs)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from qmodel.types.demand import RequestClass
+from qmodel.types.laws import Lengths
+from qmodel.types.risks import Risk
 
 __all__ = ["HOURS", "Layer", "Period", "Periods", "hours_text"]
 
@@ -22,12 +24,14 @@ class Period:
         hours: of the day, 0 being the one that starts at midnight; empty for a scenario.
         scenario: name of a scenario; empty for hours.
         probability: of a scenario; 0 for hours.
+        lengths: of classes whose lengths are not their own then, by class name.
     """
 
     factors: Mapping[str, float]
     hours: tuple[int, ...] = ()
     scenario: str = ""
     probability: float = 0.0
+    lengths: Mapping[str, Lengths] = field(default_factory=dict)
 
     @property
     def weight(self) -> float:
@@ -48,8 +52,15 @@ class Period:
         """The classes as they arrive in these hours; without those that do not."""
         return {
             name: item if self.factors[name] == 1.0 else item.part(self.factors[name])
-            for name, item in classes.items()
+            for name, item in self.with_lengths(classes).items()
             if self.factors[name] > 0.0
+        }
+
+    def with_lengths(self, classes: Mapping[str, RequestClass]) -> dict[str, RequestClass]:
+        """The classes at their largest rates with the lengths they have then."""
+        return {
+            name: replace(item, lengths=self.lengths[name]) if name in self.lengths else item
+            for name, item in classes.items()
         }
 
 
@@ -74,6 +85,7 @@ class Periods:
         items: the periods; every hour is in one of them.
         least_weight: the fleet may leave scenarios out as long as those it serves weigh so much; 1: it may not.
         left_out: scenarios that a plan leaves out.
+        risk: what the plan makes small; None: the mean.
         fleet_changes: the fleet may differ from period to period; else one fleet serves them all.
         start_lag_h: hours for which GPUs that are bought by the hour are paid before they serve, in [0, 1].
     """
@@ -83,6 +95,14 @@ class Periods:
     start_lag_h: float = 0.0
     least_weight: float = 1.0
     left_out: tuple[Period, ...] = ()
+    risk: Risk | None = None
+
+    @property
+    def regimes(self) -> tuple[int, ...]:
+        """For each period the number of its regime: periods with the same lengths have the same."""
+        keys = [tuple(sorted((name, id(lengths)) for name, lengths in item.lengths.items())) for item in self.items]
+        first = list(dict.fromkeys(keys))
+        return tuple(first.index(key) for key in keys)
 
     @property
     def of_scenarios(self) -> bool:
@@ -119,6 +139,12 @@ class Periods:
         total = sum(item.weight for item in self.items)
         return sum(item.weight * value for item, value in zip(self.items, values, strict=True)) / total
 
+    def value(self, costs: Sequence[float]) -> float:
+        """What the plan makes small: the mean of costs over the periods, or a mix of it with their dearest part."""
+        if self.risk is None:
+            return self.mean(costs)
+        return self.risk.value(costs, [item.weight for item in self.items])
+
     @property
     def layers(self) -> tuple[Layer, ...]:
         """What is paid when: each period alone, and for the time that the next takes to start, both."""
@@ -135,27 +161,40 @@ class Periods:
     def to_dict(self) -> dict[str, object]:
         """Plain data; the inverse of :meth:`from_dict`."""
         return {
-            **asdict(self),
             "items": [_period_data(item) for item in self.items],
+            "fleet_changes": self.fleet_changes,
+            "start_lag_h": self.start_lag_h,
+            "least_weight": self.least_weight,
             "left_out": [_period_data(item) for item in self.left_out],
+            "risk": None if self.risk is None else asdict(self.risk),
         }
 
     @classmethod
     def from_dict(cls, data: Mapping[str, object]) -> Periods:
         """The inverse of :meth:`to_dict`."""
-        items, left_out = data["items"], data["left_out"]
+        items, left_out, risk = data["items"], data["left_out"], data.get("risk")
         assert isinstance(items, Sequence) and isinstance(left_out, Sequence)
+        assert risk is None or isinstance(risk, Mapping)
         return cls(
             items=tuple(_period_from(item) for item in items),
             fleet_changes=bool(data["fleet_changes"]),
             start_lag_h=float(str(data["start_lag_h"])),
             least_weight=float(str(data["least_weight"])),
             left_out=tuple(_period_from(item) for item in left_out),
+            risk=None if risk is None else Risk(**{str(name): float(number) for name, number in risk.items()}),
         )
 
 
 def _period_data(item: Period) -> dict[str, object]:
-    return {**asdict(item), "hours": list(item.hours)}
+    data = {
+        "factors": dict(item.factors),
+        "hours": list(item.hours),
+        "scenario": item.scenario,
+        "probability": item.probability,
+    }
+    if item.lengths:
+        data["lengths"] = {name: lengths.to_dict() for name, lengths in item.lengths.items()}
+    return data
 
 
 def _period_from(item: Mapping[str, Any]) -> Period:
@@ -164,6 +203,7 @@ def _period_from(item: Mapping[str, Any]) -> Period:
         hours=tuple(int(hour) for hour in item["hours"]),
         scenario=str(item["scenario"]),
         probability=float(item["probability"]),
+        lengths={str(name): Lengths.from_dict(dict(data)) for name, data in item.get("lengths", {}).items()},
     )
 
 

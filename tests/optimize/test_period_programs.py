@@ -126,7 +126,7 @@ def test_one_period_is_the_program_itself():
     joined = OneFleet(factors=np.ones((1, 2))).joined(single)
     assert optimum(joined.program) == pytest.approx(optimum(single))
     kept = OnePeriod().joined(single)
-    assert kept.program is single and np.array_equal(kept.places, [np.arange(len(single.names))])
+    assert kept.program is single and np.array_equal(kept.places[0], np.arange(len(single.names)))
 
 
 def test_parts_add_up():

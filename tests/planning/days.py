@@ -12,9 +12,10 @@ import numpy as np
 import qmodel as qm
 from qmodel.candidates import enumerate_candidates
 from qmodel.problem import bind
+from qmodel.types import Risk, tail_mean
 from tests.planning.limited_fleets import MOST, carried, two_models
 
-__all__ = ["day_of", "least_day", "one_hour", "profile_of"]
+__all__ = ["carried_shares", "day_of", "least_day", "least_needs", "least_over_bases", "one_hour", "profile_of"]
 
 LEVELS = ((1.0, 0.35), (0.6, 1.0), (0.25, 0.5))  # of the two classes in the three parts of the day
 HOURS = (tuple(range(8, 18)), (18, 19, 20, 21), (0, 1, 2, 3, 4, 5, 6, 7, 22, 23))
@@ -57,30 +58,10 @@ def least_day(data: dict[str, Any]) -> float:
 
     Written from the meaning of a base and of GPUs by the hour, without the optimizer's records.
     """
-    instance = bind(qm.load_scenario(one_hour(data, (1.0, 1.0), terms=("on_demand",))))
-    found = enumerate_candidates(instance)
     gpus = sorted(data["fleet"]["gpus"])
-    shares = {}
-    for item in instance.classes.values():
-        by_gpu = {
-            candidate.gpu: row
-            for candidate, row in zip(found.of(item.model), carried(found.of(item.model), item), strict=True)
-        }
-        shares[item.name] = [by_gpu[gpu] for gpu in gpus]
-    needs = []
-    for level in LEVELS:
-        each = [
-            [
-                sizes
-                for sizes in itertools.product(range(MOST + 1), repeat=len(gpus))
-                if sum(row[n] for row, n in zip(shares[name], sizes, strict=True)) >= factor
-            ]
-            for name, factor in zip(instance.classes, level, strict=True)
-        ]
-        sums = {tuple(map(sum, zip(*chosen, strict=True))) for chosen in itertools.product(*each)}
-        stock = [data["fleet"]["gpus"][gpu].get("max_count", 10**6) for gpu in gpus]
-        held = [one for one in sums if all(n <= most for n, most in zip(one, stock, strict=True))]
-        needs.append([one for one in held if not any(other != one and _below(other, one) for other in held)])
+    shares = carried_shares(one_hour(data, (1.0, 1.0), terms=("on_demand",)))
+    stock = [data["fleet"]["gpus"][gpu].get("max_count", 10**6) for gpu in gpus]
+    needs = [least_needs(shares, level, stock) for level in LEVELS]
     prices = {
         gpu: {tier["term"]: tier["usd_per_gpu_hour"] for tier in data["fleet"]["gpus"][gpu]["tiers"]} for gpu in gpus
     }
@@ -94,6 +75,53 @@ def least_day(data: dict[str, Any]) -> float:
         for day in itertools.product(*needs)
     ]
     return float(min(costs, default=np.inf))
+
+
+def carried_shares(data: dict[str, Any]) -> dict[str, list[list[float]]]:
+    """Share of each class that 0, 1, ... replicas of each GPU type carry, types by name."""
+    instance = bind(qm.load_scenario(data))
+    found = enumerate_candidates(instance)
+    shares = {}
+    for item in instance.classes.values():
+        by_gpu = {
+            candidate.gpu: row
+            for candidate, row in zip(found.of(item.model), carried(found.of(item.model), item), strict=True)
+        }
+        shares[item.name] = [by_gpu[gpu] for gpu in sorted(data["fleet"]["gpus"])]
+    return shares
+
+
+def least_needs(
+    shares: dict[str, list[list[float]]], factors: Sequence[float], stock: Sequence[int]
+) -> list[tuple[int, ...]]:
+    """GPUs by type that carry every class at its factor, of which none does with less of every type."""
+    each = [
+        [
+            sizes
+            for sizes in itertools.product(range(MOST + 1), repeat=len(rows))
+            if sum(row[n] for row, n in zip(rows, sizes, strict=True)) >= factor
+        ]
+        for rows, factor in zip(shares.values(), factors, strict=True)
+    ]
+    sums = {tuple(map(sum, zip(*chosen, strict=True))) for chosen in itertools.product(*each)}
+    held = [one for one in sums if all(n <= most for n, most in zip(one, stock, strict=True))]
+    return [one for one in held if not any(other != one and _below(other, one) for other in held)]
+
+
+def least_over_bases(data: dict[str, Any], needs: Sequence[Sequence[tuple[int, ...]]], risk: Risk | None) -> float:
+    """Least mean, or mix of mean and dearest part, over all bases: a base decides what every scenario costs."""
+    tiers = [
+        {tier["term"]: tier for tier in data["fleet"]["gpus"][gpu]["tiers"]} for gpu in sorted(data["fleet"]["gpus"])
+    ]
+    hourly = np.array([tier["on_demand"]["usd_per_gpu_hour"] for tier in tiers])
+    reserved = np.array([tier["reserved_1y"]["usd_per_gpu_hour"] for tier in tiers])
+    rooms = [tier["reserved_1y"].get("max_count", 2 * MOST) for tier in tiers]
+    weights = [item["weight"] for item in data["demand"]["scenarios"].values()]
+    best = np.inf
+    for base in itertools.product(*(range(room + 1) for room in rooms)):
+        costs = [float(base @ reserved + (np.maximum(np.array(each) - base, 0) @ hourly).min()) for each in needs]
+        best = min(best, tail_mean(costs, weights, 0.0) if risk is None else risk.value(costs, weights))
+    return best
 
 
 def _below(one: Sequence[int], other: Sequence[int]) -> bool:

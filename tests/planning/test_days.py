@@ -291,3 +291,35 @@ def test_a_fleet_for_the_largest_rates_stands_in_where_time_is_short(monkeypatch
     plan = qm.plan(data, solver=ROUGH)
     assert plan.cost_usd_per_hour == at_once.cost_usd_per_hour and verify(plan).ok
     assert (plan.status, plan.termination, plan.bound_usd_per_hour) == ("feasible", "time", 5.0)
+
+
+def changing(**gpus: dict) -> dict:
+    """The measured class alone, 10 a second by day and 5 by night, on a fleet that follows."""
+    data = copy.deepcopy(MEASURED)
+    del data["classes"]["long"]
+    data["classes"]["short"]["arrivals"] = {"rate_rps": 10, "profile": [0.5] * 12 + [1.0] * 12, "hours": True}
+    data["fleet"]["gpus"] = gpus
+    data["profiles"][0]["max_rate_rps"] = {"short": 5.0}
+    return data
+
+
+def test_the_base_ends_where_its_offer_does():
+    tiers = [{"term": "reserved_1y", "usd_per_gpu_hour": 1.0}, {"term": "on_demand", "usd_per_gpu_hour": 4.0}]
+    plan = qm.plan(changing(big={"tiers": tiers}))  # two for the whole day, at the price of half a one
+    assert plan.status == "optimal" and plan.cost_usd_per_hour == pytest.approx(2.0)
+    tiers[0]["max_count"] = 1
+    plan = qm.plan(changing(big={"tiers": tiers}))  # one for the whole day, the other by the hour for half of it
+    assert plan.status == "optimal" and plan.cost_usd_per_hour == pytest.approx(1.0 + 4.0 / 2)
+
+
+@pytest.mark.parametrize("hours", [True, False])
+def test_measured_pools_share_a_class_with_others_in_every_hour(hours):
+    big, small = ({"price": {"usd_per_gpu_hour": usd}, "max_count": most} for usd, most in ((4.0, 2), (1.0, 4)))
+    data = changing(big=big, small=small)
+    data["classes"]["short"]["arrivals"] |= {"rate_rps": 16, "hours": hours}
+    steps = {"alpha_s": 0.02, "beta_s": 2e-3, "gamma_s": 1e-7, "delta_s": 1e-4, "max_num_seqs": 8}
+    data["profiles"].append({"model": "my-8b", "gpu": "small", **steps})
+    plan = qm.plan(data)
+    assert plan.fleet is not None and verify(plan).ok
+    peak = next(item for item in plan.periods if 23 in item.hours)
+    assert {row.gpu for row in peak.pools} == {"big", "small"}

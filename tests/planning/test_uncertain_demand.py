@@ -56,7 +56,7 @@ def test_a_fleet_for_all_is_one_for_the_largest_rates(router):
 @pytest.mark.parametrize("quantile", [0.45, 0.7, 0.9, 1.0])
 @pytest.mark.parametrize("router", ["jsq", "random"])
 def test_enough_scenarios_are_served_at_the_least_cost(router, quantile):
-    data = uncertain(1, router, plan_for="quantile", quantile=quantile)
+    data = uncertain(1, router, plan_for={"quantile": quantile})
     plan = qm.plan(data)
     served = {item.scenario for item in plan.periods}
     assert sum(WEIGHTS[name] for name in served) >= quantile - 1e-9
@@ -105,7 +105,7 @@ def test_one_scenario_is_a_certain_demand():
 
 
 def test_a_plan_for_a_part_is_kept_and_what_is_changed_is_found(tmp_path):
-    plan = qm.plan(uncertain(1, "jsq", plan_for="quantile", quantile=0.9))
+    plan = qm.plan(uncertain(1, "jsq", plan_for={"quantile": 0.9}))
     plan.save(tmp_path / "plan.json")
     again = qm.load_plan(tmp_path / "plan.json")
     assert again.to_dict() == plan.to_dict() and verify(again).ok
@@ -138,12 +138,19 @@ def test_bad_demand_is_told():
     for item in data["demand"]["scenarios"].values():
         item["factors"]["class-m"] = 0.0
     assert told(data) == ["demand.scenarios: class 'class-m' has the factor 0 in every scenario; leave the class out"]
-    assert told(uncertain(1, "jsq", plan_for="quantile")) == [
-        "demand.plan_for: plan_for: quantile needs quantile; add quantile: 0.9"
-    ]
-    assert told(uncertain(1, "jsq", quantile=0.9)) == [
-        "demand.quantile: belongs to plan_for: quantile (got all); leave it out"
-    ]
+    for part, problem in (
+        ({"cvar": 1.0}, "demand.plan_for.cvar: must be less than 1 (got 1.0)"),
+        ({"quantile": 0}, "demand.plan_for.quantile: must be greater than 0 (got 0)"),
+        ({}, "demand.plan_for: states neither of quantile and cvar; write {quantile: 0.9} or {cvar: 0.9}"),
+        (
+            {"quantile": 0.9, "cvar": 0.9},
+            "demand.plan_for: states both of quantile and cvar; write {quantile: 0.9} or {cvar: 0.9}",
+        ),
+        ({"quantile": 0.9, "weight": 0.5}, "demand.plan_for.weight: belongs to cvar; leave it out"),
+        ({"cvar": 0.9, "weight": 0}, "demand.plan_for.weight: must be greater than 0 (got 0)"),
+        ("worst", "demand.plan_for: must be all, mean, {quantile: 0.9} or {cvar: 0.9} (got 'worst')"),
+    ):
+        assert told(uncertain(1, "jsq", plan_for=part)) == [problem]
     data = {**day_of(1, "jsq", hours=False), "demand": uncertain(1, "jsq")["demand"]}
     (problem,) = told(data)
     assert problem.startswith("demand: not supported yet: scenarios of demand beside a profile of hours")
