@@ -26,12 +26,12 @@ from qmodel.optimize.solvers import Solved, SolverOptions, cancelled, solve_inte
 from qmodel.optimize.stage_rows import Columns, carried_in_rows
 from qmodel.types import FloatArray, Limits, RequestClass
 
-__all__ = ["choose_together", "shadow_prices"]
+__all__ = ["PATIENCE", "choose_together", "shadow_prices"]
 
 _WITHOUT: Mapping[str, Outcome] = {"infeasible": "unsettled", "time": "time"}  # by what the master ended with
 _MOST_ROUNDS = 40  # of looking closer at the mixes that decide
 _MASTER_EVERY = 8  # rounds; between them only the bound moves, which takes a hundredth of the time
-_PATIENCE = 15  # rounds in which the bound may stand still
+PATIENCE = 15  # rounds in which the bound may stand still
 _PATIENCE_OF_MANY = 2  # the same where some pools may have many classes
 _RISE = 1e-3  # of the bound: less is standing still
 _MOST_REPAIRS = 8  # of fleets with a pool that does not carry its mix
@@ -56,6 +56,7 @@ def choose_together(
     stages: StageColumns = NO_STAGES,
     frame: Frame = _ONE_PERIOD,
     regimes: Sequence[Sequence[str]] = (),
+    patience: int = PATIENCE,
 ) -> Choice:
     """Least-cost counts of columns that cover every class within the limits, and a bound on any fleet.
 
@@ -73,6 +74,7 @@ def choose_together(
         frame: how programs of single periods make one; every hour is the same if left out.
         regimes: groups of each regime of lengths, whose classes have the same names in the same order; empty: there is
             one regime of all.
+        patience: rounds in which the bound may stand still before the search ends; fewer with many classes.
     """
     started = time.monotonic()
     deadline = started + options.time_limit_s
@@ -81,7 +83,7 @@ def choose_together(
         Columns(classes={group: classes[group] for group in groups}, stages=stages) for groups in regimes or (classes,)
     ]
     step = _step(sets, known, limits, options, deadline, frame)
-    stalled, patience = 0, _PATIENCE_OF_MANY if any(found.many for found in sets.values()) else _PATIENCE
+    stalled, patience = 0, _PATIENCE_OF_MANY if any(found.many for found in sets.values()) else patience
     late = False
     for number in range(1, _MOST_ROUNDS):
         if step.failure or stalled >= patience or (step.closed(options.mip_gap) and step.fresh):

@@ -9,15 +9,18 @@ from dataclasses import replace
 import numpy as np
 
 from qmodel.candidates import NO_STAGES, ColumnSet, StageColumns
-from qmodel.optimize.choice import choose_together
+from qmodel.optimize.choice import PATIENCE, choose_together
 from qmodel.optimize.chosen_pools import Choice, Outcome
 from qmodel.optimize.period_programs import Frame, OnePeriod
-from qmodel.optimize.solvers import SolverOptions
+from qmodel.optimize.rounds import SAME_COST
+from qmodel.optimize.solvers import SolverOptions, cancelled
 from qmodel.types import Limits, RequestClass
 
 __all__ = ["choose"]
 
 _LEAST_TIME_S = 0.05
+_CLOSER = 0.1  # of the gap: what parts that kept it may leave when the others left too much
+_FIRST_PATIENCE = 3  # rounds in which the bound of a part may stand still, until it is known which gaps matter
 _RESERVED = 0.5  # of the time: kept for the parts to come in equal shares, the rest is for whichever needs it
 _MOST_DOUBTFUL = 4  # choices that are handed on to be built
 _ONE_PERIOD = OnePeriod()
@@ -37,7 +40,9 @@ def choose(
     """Least-cost counts of columns that cover every class within the limits, and a bound on any fleet.
 
     Where nothing ties groups to each other, the least cost and the bound are sums, and a gap that each keeps is kept
-    by all. Groups of one class are left together: their programs are solved at once.
+    by all. Each is looked at briefly; if the sum leaves more than the gap, parts are looked at again until it does not:
+    those that kept it, to the end, then the widest. Groups of one class are left together: their programs are solved at
+    once.
 
     Args:
         sets: columns by group of classes that may share pools.
@@ -54,14 +59,39 @@ def choose(
         return choose_together(sets, classes, limits, options=options, stages=stages, frame=frame, regimes=regimes)
     deadline = time.monotonic() + options.time_limit_s
     reserved_s = _RESERVED * options.time_limit_s / len(parts)
-    found: list[tuple[tuple[str, ...], Choice]] = []
-    for number, part in enumerate(parts):
-        left_s = deadline - time.monotonic() - reserved_s * (len(parts) - number - 1)
-        own = replace(options, time_limit_s=max(left_s, _LEAST_TIME_S))
+
+    def look(part: tuple[str, ...], waiting: int, patience: int, of_gap: float = 1.0) -> Choice:
+        left_s = deadline - time.monotonic() - reserved_s * waiting
+        own = replace(options, time_limit_s=max(left_s, _LEAST_TIME_S), mip_gap=options.mip_gap * of_gap)
         mine = {group: classes[group] for group in part}
-        found.append((part, choose_together({group: sets[group] for group in part}, mine, limits, options=own)))
+        return choose_together({group: sets[group] for group in part}, mine, limits, options=own, patience=patience)
+
+    found = {part: look(part, len(parts) - number - 1, _FIRST_PATIENCE) for number, part in enumerate(parts)}
+    wide = {
+        part: _gap_usd(item) > options.mip_gap * item.cost_usd_per_hour * (1.0 + SAME_COST)
+        for part, item in found.items()
+    }
+    open_parts = [part for part in parts if not any(sets[group].many for group in part) and _gap_usd(found[part]) > 0.0]
+    for part in sorted(open_parts, key=lambda item: (wide[item], -_gap_usd(found[item]))):
+        cost = sum(item.cost_usd_per_hour for item in found.values())
+        closed = sum(map(_gap_usd, found.values())) <= options.mip_gap * cost
+        if closed or any(item.empty for item in found.values()) or time.monotonic() > deadline or cancelled():
+            break
+        again = look(part, 0, PATIENCE) if wide[part] else look(part, 0, _FIRST_PATIENCE, _CLOSER)
+        found[part] = _better(found[part], again)
     order = list(sets)
-    return _joined([choice for _, choice in sorted(found, key=lambda item: order.index(item[0][0]))])
+    return _joined([found[part] for part in sorted(found, key=lambda item: order.index(item[0]))])
+
+
+def _gap_usd(choice: Choice) -> float:
+    """Between cost and bound, USD/h; 0 where there is no fleet."""
+    return 0.0 if choice.empty else max(choice.cost_usd_per_hour - choice.bound_usd_per_hour, 0.0)
+
+
+def _better(first: Choice, second: Choice) -> Choice:
+    """The cheaper of two choices for the same groups, with the higher of their bounds."""
+    cheaper = second if second.cost_usd_per_hour <= first.cost_usd_per_hour else first
+    return replace(cheaper, bound_usd_per_hour=max(first.bound_usd_per_hour, second.bound_usd_per_hour))
 
 
 def _tied(limits: Limits, stages: StageColumns, frame: Frame) -> bool:
