@@ -388,7 +388,7 @@ def _search_counts(
     candidates: Sequence[Candidate], classes: Sequence[RequestClass], load: FloatArray, limit: IntArray
 ) -> IntArray:
     """Grow the count until every target holds, then halve the interval; all candidates together."""
-    low = np.ceil(load * (1.0 - 1e-9)).astype(int) - 1  # too few by the optimistic load
+    low = np.maximum(np.ceil(load * (1.0 - 1e-9)).astype(int) - 1, 0)  # too few by the optimistic load
     high = np.minimum(np.maximum(low + 1, 1), limit)
     ones = np.ones(len(candidates))
     found = np.zeros(len(candidates), dtype=bool)

@@ -13,6 +13,7 @@ from qmodel.optimize.programs import Program, ProgramBuilder
 from qmodel.optimize.separate_choices import choose
 from qmodel.optimize.served import Served, most_served
 from qmodel.optimize.solvers import SolverOptions, cancelled, check_solver, solve_integer, solved_point, stopped_by
+from qmodel.optimize.target_keys import target_key
 
 __all__ = [
     "ChangingFleet",
@@ -45,4 +46,5 @@ __all__ = [
     "solve_integer",
     "solved_point",
     "stopped_by",
+    "target_key",
 ]

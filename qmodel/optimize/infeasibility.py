@@ -23,6 +23,7 @@ from qmodel.optimize.batch_diagnosis import late_batch, too_large_batch
 from qmodel.optimize.limit_diagnosis import Diagnosis, beyond, round_up, rounded, together
 from qmodel.optimize.programs import Program
 from qmodel.optimize.solvers import SolverOptions
+from qmodel.optimize.target_keys import target_key
 from qmodel.queueing import pool
 from qmodel.types import FloatArray, Limits, Refusal, RequestClass, SloScope
 
@@ -188,7 +189,7 @@ def _unreachable(pools: Sequence[Candidate], item: RequestClass, *, scope: SloSc
         text = f"class '{item.name}': no {which} all of its targets together"
     return Diagnosis(
         text=text,
-        limit=f"classes.{item.name}.slo.{slo.key}",
+        limit=target_key(item, slo)[0],
         best=f"{_label(pools[shown], item)}: {ratios[shown, index] * slo.target_s:.3g} s at zero load",
         change=f"{_looser(pools[nearest], item, ratios[nearest])}, or allow a faster GPU type or larger layouts",
     )
@@ -204,7 +205,7 @@ def _looser(candidate: Candidate, item: RequestClass, ratios: FloatArray) -> str
     half = 0.5 / unit_loads([candidate], [item])
     loaded = _ratios(candidate, item, 1, float(half[0]))
     return " and ".join(
-        f"raise classes.{item.name}.slo.{slo.key} to {round_up(float(at_half) * slo.target_s):g}"
+        f"raise {target_key(item, slo)[0]} to {round_up(float(at_half) * slo.target_s):g}"
         f" ({_label(candidate, item)} at half load; {ratio * slo.target_s:.3g} at zero load)"
         for slo, ratio, at_half in zip(item.slos, ratios, loaded, strict=True)
         if ratio > 1.0

@@ -140,7 +140,7 @@ def pareto(
         raise ValueError(f"target must be one in seconds (got {target!r})")
     if (other := loaded.objective.maximize or loaded.objective.target_key) is not None:
         what = f"a front is of cost against a target, not of {other}"
-        raise ScenarioError([loaded.problem("objective", what, "leave it out: --set objective=~")])
+        raise ScenarioError([loaded.problem("objective", what, "leave it out: --set 'objective=~'")])
     if (unseen := unpredicted(loaded, cls, f"classes.{cls}", target)) is not None:
         raise ScenarioError([unseen])
 

@@ -106,6 +106,15 @@ class Why:
     tight: tuple[str, ...] = ()
     alternatives: tuple[Alternative, ...] = ()
 
+    @property
+    def conflict_lines(self) -> tuple[str, ...]:
+        """The conflicts in words, and what is to be done where there are several."""
+        lines = tuple(line for conflict in self.conflicts for line in conflict.lines)
+        if len(self.conflicts) < 2:
+            return lines
+        last = "each of these conflicts needs a change; what is enough of one is told without the limits of the others"
+        return (*lines, last)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:

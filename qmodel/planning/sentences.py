@@ -103,7 +103,6 @@ def _without_fleet(plan: Plan) -> Iterator[str]:
         yield f"  best candidate: {plan.why.best}"
     if plan.why.change:
         yield f"  to proceed: {plan.why.change}"
-    for conflict in plan.why.conflicts:
-        yield from (f"  {line}" for line in conflict.lines)
+    yield from (f"  {line}" for line in plan.why.conflict_lines)
     for text in plan.assumptions:
         yield f"  assumed: {text}"

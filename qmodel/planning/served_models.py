@@ -70,7 +70,8 @@ def alone_with_its_model(
     """
 
     def explain(group: str, item: RequestClass) -> Diagnosis:
-        alone = replace(item, alternatives=(), min_quality=None)
+        tiers = tuple(tier for tier in item.alternatives if tier.model == item.model)
+        alone = replace(item, alternatives=tiers, min_quality=None)
         return diagnose(candidates, {group: sets[group]}, {group: (alone,)}, limits, options, stages)
 
     return explain

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from qmodel.files import join_key
+from qmodel.optimize import target_key
 from qmodel.problem import Instance, LayoutRules
 from qmodel.types import Api, GpuLimits, Limits, RequestClass, Slo
 
@@ -30,6 +31,7 @@ Changes = Mapping[str, float | None]  # by key: the value instead of the one sta
 
 _IN_PROGRAM = ("api", "cap", "budget", "quality")  # they are rows: what pools carry does not depend on them
 _LIFTED_S = 1e6  # a target that asks for a prediction and nothing else
+_LIFTED_SHARE = 1.0 - 1e-6  # nearly all may leave: some are served, or no load could be told
 _LIFTED_DEADLINE_S = 1e9
 _RULES = ("tp", "pp", "ep", "dp", "cp")
 
@@ -46,6 +48,7 @@ class UserLimit:
         rises: whether more of it is easier to keep.
         whole: whether it counts something.
         name: of what it is about: of a target, an API, a rule of layouts; else empty.
+        model: whose target it is, where it is stated under one of the models of a class; else empty.
     """
 
     key: str
@@ -56,6 +59,7 @@ class UserLimit:
     rises: bool = True
     whole: bool = False
     name: str = ""
+    model: str = ""
 
     @property
     def in_program(self) -> bool:
@@ -112,13 +116,25 @@ def _of_class(instance: Instance, item: RequestClass) -> Iterator[UserLimit]:
     if floor is not None:
         unit = "quality of each model"
         yield UserLimit(key=f"{at}.floor", kind="floor", value=floor, unit=unit, cls=item.name, rises=False)
-    for slo in item.slos:
-        if slo.metric == "makespan":
-            key = f"{at}.batch.deadline_s"
-            yield UserLimit(key=key, kind="deadline", value=slo.target_s, unit="s", cls=item.name)
-        else:
-            key = join_key(f"{at}.slo", slo.key)
-            yield UserLimit(key=key, kind="target", value=slo.target_s, unit="s", cls=item.name, name=slo.key)
+    yield from _targets(item)
+
+
+def _targets(item: RequestClass) -> Iterator[UserLimit]:
+    """Targets of a class, and those that it states under one of its models."""
+    told = set()
+    for model in item.models:
+        for slo in item.under(model).slos:
+            key, own = target_key(item.under(model), slo)
+            if key in told:
+                continue
+            told.add(key)
+            kind: Kind = "deadline" if slo.metric == "makespan" else "target"
+            unit = "share of the requests" if slo.metric == "abandoned" else "s"
+            name = "" if kind == "deadline" else slo.key
+            model_name = model if own else ""
+            yield UserLimit(
+                key=key, kind=kind, value=slo.target_s, unit=unit, cls=item.name, name=name, model=model_name
+            )
 
 
 def _stated_floor(instance: Instance, name: str) -> float | None:
@@ -187,8 +203,7 @@ def _with_class_limit(item: RequestClass, one: UserLimit, value: float | None) -
         case "quality":
             return replace(item, min_quality=value)
         case "target":
-            target_s = _LIFTED_S if value is None else value
-            return replace(item, slos=tuple(_with_target(slo, one.name, target_s) for slo in item.slos))
+            return _with_target(item, one, value)
         case "deadline":
             assert item.batch is not None
             deadline_s = _LIFTED_DEADLINE_S if value is None else value
@@ -199,8 +214,26 @@ def _with_class_limit(item: RequestClass, one: UserLimit, value: float | None) -
             return item
 
 
-def _with_target(slo: Slo, key: str, target_s: float) -> Slo:
-    return replace(slo, target_s=target_s) if slo.key == key else slo
+def _with_target(item: RequestClass, one: UserLimit, value: float | None) -> RequestClass:
+    """With a target at another value: under the models that have it from where it is stated."""
+
+    def moved_under(model: str, slos: tuple[Slo, ...]) -> tuple[Slo, ...]:
+        if one.model != model and (one.model or one.name in own[model]):
+            return slos
+        return tuple(replace(slo, target_s=_target(slo, value)) if slo.key == one.name else slo for slo in slos)
+
+    own = {tier.model: tier.own_targets for tier in item.alternatives} or {item.model: ()}
+    tiers = tuple(
+        tier if tier.slos is None else replace(tier, slos=moved_under(tier.model, tier.slos))
+        for tier in item.alternatives
+    )
+    return replace(item, slos=moved_under(item.model, item.slos), alternatives=tiers)
+
+
+def _target(slo: Slo, value: float | None) -> float:
+    if slo.metric == "abandoned":
+        return _LIFTED_SHARE if value is None else min(value, _LIFTED_SHARE)
+    return _LIFTED_S if value is None else value
 
 
 def _moved_rules(rules: LayoutRules, lifted: list[str]) -> LayoutRules:

@@ -68,7 +68,7 @@ def bind_class(
         return bound, notes
     own_laws = len({id(lengths) for lengths in laws.values()}) > 1
     slos = {model: _slos(spec, model) for model in spec.tiers}
-    own_slos = len(set(slos.values())) > 1
+    own_slos = any(tier.slo for tier in spec.tiers.values())
     bounds = spec.share_bounds
     tiers = tuple(
         ModelTier(
@@ -78,6 +78,7 @@ def bind_class(
             most=bounds[model][1],
             lengths=laws[model] if own_laws else None,
             slos=slos[model] if own_slos else None,
+            own_targets=tuple(tier.slo or ()),
         )
         for model, tier in spec.tiers.items()
     )

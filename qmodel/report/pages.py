@@ -83,8 +83,7 @@ def no_plan_lines(plan: Plan) -> tuple[str, ...]:
         lines.append(f"  best candidate: {plan.why.best}")
     if plan.why.change:
         lines.append(f"  to proceed: {plan.why.change}")
-    for conflict in plan.why.conflicts:
-        lines += [f"  {line}" for line in conflict.lines]
+    lines += [f"  {line}" for line in plan.why.conflict_lines]
     return tuple(lines)
 
 

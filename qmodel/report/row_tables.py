@@ -301,7 +301,7 @@ def leaving_table(leaving: Sequence[LeavingRow]) -> TextTable | None:
     if not leaving:
         return None
     columns = [Column(header="class"), Column(header="path")]
-    names = ("leave after", "retries", "requests/s", "served/s", "leave for good", "attempts", "lost")
+    names = ("leave after", "retries", "requests/s", "served/s", "leave for good", "attempts", "time lost")
     columns += [Column(header=name, numeric=True) for name in names]
     rows = tuple(
         (
@@ -313,11 +313,16 @@ def leaving_table(leaving: Sequence[LeavingRow]) -> TextTable | None:
             UNSTABLE_TEXT if row.goodput_rps is None else decimal_text(row.goodput_rps),
             metric_text("abandoned", row.abandoned_share),
             NONE_TEXT if row.attempts is None else f"{row.attempts:.3f}",
-            seconds_text(row.lost_mean_s),
+            seconds_text(_told_loss(row.lost_mean_s)),
         )
         for row in leaving
     )
     return TextTable(title="Requests that leave", columns=tuple(columns), rows=rows)
+
+
+def _told_loss(seconds: float | None) -> float | None:
+    """A time below a microsecond is none."""
+    return 0.0 if seconds is not None and seconds < 1e-6 else seconds
 
 
 def price_table(prices: Sequence[PriceRow]) -> TextTable:
@@ -405,6 +410,8 @@ def _told_apart(row: SloRow) -> tuple[str, str]:
 
 def target_text(metric: str, target_s: float, digits: int = 3) -> str:
     """A target without padding: ``500 ms``, ``5 s``, ``1 %``."""
+    if metric == "abandoned":
+        return f"{100.0 * target_s:.{digits}g} %"
     text, unit = metric_text(metric, target_s, digits=digits).rsplit(" ", 1)
     if "." in text:
         text = text.rstrip("0").rstrip(".")

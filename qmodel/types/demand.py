@@ -108,6 +108,7 @@ class ModelTier:
         least, most: shares of the requests of the class that it gets at least and at most.
         lengths: of the requests that it serves; None: those of the class under every model.
         slos: their targets; None: those of the class under every model.
+        own_targets: keys of those targets that are stated under this model.
     """
 
     model: str
@@ -116,6 +117,7 @@ class ModelTier:
     most: float = 1.0
     lengths: Lengths | None = None
     slos: tuple[Slo, ...] | None = None
+    own_targets: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, object]:
         """Plain data without the model; the inverse of :meth:`from_dict`."""
@@ -125,14 +127,16 @@ class ModelTier:
             "most": self.most,
             "lengths": None if self.lengths is None else self.lengths.to_dict(),
             "slo": None if self.slos is None else [asdict(slo) for slo in self.slos],
+            "own_targets": list(self.own_targets),
         }
 
     @classmethod
     def from_dict(cls, model: str, data: Mapping[str, object]) -> ModelTier:
         """The inverse of :meth:`to_dict`."""
-        quality, lengths, slos = data["quality"], data["lengths"], data["slo"]
+        quality, lengths, slos, own = data["quality"], data["lengths"], data["slo"], data.get("own_targets", ())
         assert lengths is None or isinstance(lengths, Mapping)
         assert slos is None or isinstance(slos, Sequence)
+        assert isinstance(own, Sequence)
         return cls(
             model=model,
             quality=None if quality is None else float(str(quality)),
@@ -140,6 +144,7 @@ class ModelTier:
             most=float(str(data["most"])),
             lengths=None if lengths is None else Lengths.from_dict(dict(lengths)),
             slos=None if slos is None else tuple(Slo(**slo) for slo in slos),
+            own_targets=tuple(own),
         )
 
 

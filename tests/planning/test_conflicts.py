@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -246,6 +246,11 @@ def test_conflicts_are_saved_and_told(tmp_path: Path) -> None:
     )
     assert "no fleet keeps these 2 limits together, whatever the others are:" in plan.explain()
     assert "    fleet.gpus.big.max_count, 1 big GPUs: 2 is enough while the others hold" in plan.explain().split("\n")
+    assert "each of these conflicts" not in plan.explain()
+    twice = replace(plan.why, conflicts=plan.why.conflicts * 2)
+    assert twice.conflict_lines[-1] == (
+        "each of these conflicts needs a change; what is enough of one is told without the limits of the others"
+    )
     old = plan.to_dict()
     old["why"] = {key: value for key, value in asdict(plan.why).items() if key != "conflicts"}
     assert qm.Plan.from_dict(old).why.conflicts == ()

@@ -184,6 +184,22 @@ def test_classes_share_pools_with_their_own_kind_only() -> None:
     assert "whose patience_s differs" in str(caught.value)
 
 
+@pytest.mark.parametrize("router", ["jsq", "random"])
+def test_a_share_that_may_leave_conflicts_with_a_stock(router: str) -> None:
+    data = leaving(1, router, rate_rps=80.0)
+    for gpu in data["fleet"]["gpus"].values():
+        gpu["max_count"] = 1
+    plan = qm.plan(data)
+    assert plan.status == "infeasible"
+    (limit,) = (
+        item for conflict in plan.why.conflicts for item in conflict.limits if item.limit.endswith("abandoned_share")
+    )
+    assert (limit.unit, limit.help) == ("share of the requests", "value")
+    assert limit.enough is not None and limit.enough < 1.0
+    data["classes"]["chat"]["slo"]["abandoned_share"] = limit.enough
+    assert qm.plan(data).status in ("optimal", "feasible")
+
+
 def test_a_saved_plan_keeps_what_leaves(tmp_path: Any) -> None:
     plan = qm.plan(leaving(8, retries=1), solver=EXACT)
     plan.save(tmp_path / "plan.json")

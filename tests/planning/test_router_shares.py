@@ -10,6 +10,7 @@ import pytest
 
 import qmodel as qm
 from qmodel.candidates import enumerate_candidates, frontier
+from qmodel.planning.stated_limits import moved, user_limits
 from qmodel.problem import Instance, bind
 from qmodel.types import RequestClass, best_average, settled_bounds
 
@@ -198,11 +199,43 @@ def test_a_model_that_must_serve_and_cannot_is_told_with_its_target() -> None:
     data = routed(7, models=tiers(**FIXED))
     data["classes"]["chat"]["models"]["full"]["slo"]["completion_p95_s"] = 0.1
     plan = qm.plan(data)
-    assert (plan.status, plan.why.limit) == ("infeasible", "classes.chat.slo.completion_p95_s")
+    assert (plan.status, plan.why.limit) == ("infeasible", "classes.chat.models.full.slo.completion_p95_s")
     assert plan.why.text.startswith(
         "full is to serve 5.0% of class 'chat' at least, and no pool of it can: class 'chat'"
     )
+    assert plan.why.change.startswith("raise classes.chat.models.full.slo.completion_p95_s to ")
     assert plan.why.change.endswith("or lower classes.chat.models.full.share")
+
+
+def test_a_conflict_names_the_target_of_one_model_and_what_is_enough_is() -> None:
+    data = routed(7, models=tiers(**FIXED))
+    own = data["classes"]["chat"]["models"]["full"]["slo"]
+    own["completion_p95_s"] = 0.1
+    ((limit,),) = (conflict.limits for conflict in qm.plan(data).why.conflicts)
+    assert (limit.limit, limit.help) == ("classes.chat.models.full.slo.completion_p95_s", "value")
+    assert limit.enough is not None
+    own["completion_p95_s"] = limit.enough
+    assert qm.plan(data).status in ("optimal", "feasible")
+    own["completion_p95_s"] = 0.9 * limit.enough
+    assert qm.plan(data).status == "infeasible"
+
+
+def test_a_target_of_the_class_moves_where_no_model_has_its_own() -> None:
+    data = routed(7, models=tiers(**FIXED))
+    data["classes"]["chat"]["models"]["full"]["slo"]["ttft_p95_s"] = 9.0
+    instance = bind(qm.load_scenario(data))
+    limits = {item.key: item for item in user_limits(instance)}
+    assert limits["classes.chat.models.full.slo.ttft_p95_s"].value == 9.0
+    for key, expected in (
+        ("classes.chat.slo.ttft_p95_s", {"fast": 4.0, "medium": 4.0, "full": 9.0}),
+        ("classes.chat.models.full.slo.ttft_p95_s", {"fast": 1.0, "medium": 1.0, "full": 4.0}),
+    ):
+        item = moved(instance, limits, {key: 4.0}).classes["chat"]
+        found = {
+            model: next(slo.target_s for slo in item.under(model).slos if slo.key == "ttft_p95_s")
+            for model in item.models
+        }
+        assert found == expected
 
 
 def test_models_that_may_not_get_all_of_a_class_are_told() -> None:
