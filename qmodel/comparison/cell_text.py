@@ -9,6 +9,8 @@ from qmodel.report import decimal_text, metric_text, money_text, percent_text, p
 
 __all__ = ["TABLES", "delta_text", "input_text", "is_numeric", "metric_name", "rows_of", "value_text"]
 
+_EQUAL = 1e-9  # of the first column: a smaller difference is one of rounding
+
 TABLES = {
     "Result": ("status", "served", "cost", "gpus"),
     "Predictions": ("predicted",),
@@ -71,7 +73,8 @@ def delta_text(row: MetricRow, index: int) -> str:
     delta, change = row.deltas[index], row.changes[index]
     if delta is None or index == 0:
         return ""
-    if not delta:
+    first = row.values[0]
+    if not delta or (isinstance(first, int | float) and abs(delta) <= _EQUAL * abs(first)):
         return "="
     sign = "+" if delta > 0 else "-"
     match row.section:

@@ -333,7 +333,8 @@ def _values(by_level: Mapping[str, ClassPrediction | None], slo: Slo) -> list[fl
             continue
         if id(prediction) not in found:
             found[id(prediction)] = statistic_of(prediction, slo)
-        values.append(found[id(prediction)] * widening(prediction.metric(slo.metric), slo.p, level))
+        value = found[id(prediction)] * widening(prediction.metric(slo.metric), slo.p, level)
+        values.append(min(value, 1.0) if slo.metric == "abandoned" else value)
     return values
 
 

@@ -102,6 +102,12 @@ def _normal(key: str) -> str:
     return key_of(split_key(key))
 
 
+def _dotted_name(here: Any, segments: Sequence[str | int]) -> int:
+    """How many segments, joined by dots, are the name of an entry; 0: no number of them."""
+    counts = range(len(segments), 0, -1)
+    return next((count for count in counts if _below(here, ".".join(map(str, segments[:count]))) is not None), 0)
+
+
 def _leads_nowhere(tree: Mapping[str, Any], segments: Sequence[str | int], value: Any) -> tuple[str, str] | None:
     """What is wrong with the path of an override, and a hint; None if it is fine."""
     if segments[0] in _FIXED:
@@ -124,9 +130,11 @@ def _leads_nowhere(tree: Mapping[str, Any], segments: Sequence[str | int], value
             wrong = _no_item(path, segment, here)
         else:
             wrong = _no_entry(path, segment, here, last and value is not None)
-            rest = ".".join(map(str, segments[index:]))
-            if wrong is not None and not last and (path[-1:] == ("slo",) or _below(here, rest) is not None):
-                wrong = wrong[0], f"a name that has dots is quoted: {key_of((*path, rest))}"
+            meant = _dotted_name(here, segments[index:])
+            if wrong is not None and not last and (path[-1:] == ("slo",) or meant > 1):
+                name = ".".join(map(str, segments[index:][: meant if meant > 1 else None]))
+                rest = segments[index + meant :] if meant > 1 else ()
+                wrong = wrong[0], f"a name that has dots is quoted: {key_of((*path, name, *rest))}"
         if wrong is not None:
             return wrong
         inner = shape.keys.get(str(segment)) if shape.keys else shape.entry

@@ -183,12 +183,13 @@ def run_pool(
     window = window_of(demand, [name], predicted, requests, times)
     warm_s, stop_s, total_s, spans = window.warm_s, window.stop_s, window.total_s, window.recorded
     table = table_of(demand, name, rng, total_s, seed)
+    policy = _with_patience(demand, name, replace(policy, order="priority") if ranked(demand, [name]) else policy)
     run = simulate_pool(
         table,
         case.replica,
         replicas=case.serving,
         router=case.router,
-        policy=_with_patience(demand, name, replace(policy, order="priority") if ranked(demand, [name]) else policy),
+        policy=policy,
         rng=rng,
         window_s=(warm_s, stop_s),
         grid_s=np.linspace(0.0, total_s, COURSE_POINTS),
@@ -197,7 +198,10 @@ def run_pool(
     return MeasuredRun(
         run=run,
         measured=(arrival_s >= warm_s) & (arrival_s < stop_s),
-        stable=not grew(run.log, total_s) or (spans and _carries_its_mean(predicted, name)),
+        # what is too much leaves; those who came again after the last arrivals are served, and look like a queue
+        stable=policy.patience_s is not None
+        or not grew(run.log, total_s)
+        or (spans and _carries_its_mean(predicted, name)),
         warm_s=warm_s,
         end_s=total_s,
     )

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from qmodel.comparison import Comparison, compare, comparison_page
+from qmodel.comparison.cell_text import delta_text
+from qmodel.comparison.comparisons import MetricRow
 from qmodel.errors import ScenarioError
 from qmodel.planning.latency_search import NO_TARGET_S
 from qmodel.planning.plans import Plan, ServedRow
@@ -187,3 +189,8 @@ def test_the_loosest_target_of_a_front_is_shown_as_none() -> None:
     assert [row.values for row in found.inputs] == [(None, 0.04)]
     slack = {row.name: row.values for row in found.metrics if row.section == "slack"}
     assert slack["chat tpot_mean_percent"][0] is None
+
+
+def test_a_difference_of_rounding_is_told_as_none():
+    row = MetricRow(section="predicted", name="chat ttft_p95_s", values=(0.278, 0.278 + 7e-15, 0.279))
+    assert [delta_text(row, index) for index in (1, 2)] == ["=", "+1.00 ms, +0.36 %"]

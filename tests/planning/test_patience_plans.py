@@ -134,6 +134,19 @@ def test_a_fleet_that_loses_more_than_its_capacity_lacks_is_no_overload() -> Non
         assert row.goodput_rps == pytest.approx(row.rate_rps / (pool.utilisation or 0.0), rel=0.02)
 
 
+def test_a_share_that_leaves_has_no_upper_end_beyond_all_and_a_simulation_beyond_the_load_measures_it() -> None:
+    data = leaving(4, retries=2, backoff_s=4.0, rate_rps=10.0)
+    plan = qm.plan(data, solver=EXACT)
+    assert plan.fleet is not None
+    busy = {**data, "classes": leaving(4, retries=2, backoff_s=4.0, rate_rps=30.0)["classes"]}
+    assert all(row.high_s == 1.0 for row in qm.evaluate(busy, plan.fleet).slo)
+    found = qm.simulate(busy, plan.fleet, requests=3_000)
+    assert found.stable
+    for row in found.slo:
+        assert row.decision == "missed"
+        assert row.simulated_s == pytest.approx(row.predicted_s, abs=0.08)
+
+
 def test_the_service_curve_goes_on_beyond_the_limit_and_shows_the_knee() -> None:
     data = leaving(5, retries=2, backoff_s=3.0)
     plan = qm.plan(data, solver=EXACT)

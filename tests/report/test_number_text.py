@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qmodel.report.number_text import decimal_text, money_text, month_text, percent_text, seconds_text, slack_text
+from qmodel.report.row_tables import target_text
 
 
 @pytest.mark.parametrize(
@@ -73,3 +74,9 @@ def test_money_is_exact_to_the_cent() -> None:
 
 def test_no_number_is_a_dash() -> None:
     assert {decimal_text(None), percent_text(math.nan), money_text(math.inf), slack_text(None, 0.5)} == {"-"}
+
+
+def test_small_targets_on_shares_keep_their_value():
+    assert target_text("abandoned", 1e-9) == "1e-07 %"
+    assert target_text("abandoned", 0.01) == "1 %"
+    assert target_text("ttft", 0.5) == "500 ms"

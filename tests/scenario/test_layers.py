@@ -159,6 +159,14 @@ def test_an_override_that_leads_nowhere_is_a_problem(key, value, expected):
     assert told(small(), overrides={key: value}) == [f"<--set>: {key}: {expected}"]
 
 
+def test_a_name_with_dots_is_told_to_be_quoted_whatever_comes_below_it():
+    data = small()
+    chat = data["classes"]["chat"]
+    chat["models"] = {chat.pop("model"): {}, "llama-3.1-8b": {}}
+    (problem,) = check_scenario(data, overrides={"classes.chat.models.llama-3.1-8b.share": 0.5}).problems
+    assert problem.hint == 'a name that has dots is quoted: classes.chat.models."llama-3.1-8b".share'
+
+
 def test_a_malformed_override_key_is_told():
     (problem,) = check_scenario(small(), overrides={"classes..x": 1}).problems
     assert problem.file == "<--set>" and problem.what.startswith("not a key path: 'classes..x' at character 9")
