@@ -1,5 +1,8 @@
 """What each freedom of a plan saves against greedy planning: each class alone in one pool of the cheapest GPU type.
 
+A class that sends shares to several models has a pool for each of them. Where pools are counted, targets hold in every
+one of them, whatever ``policy.slo_scope`` says.
+
 Run from the checkout: ``python -m benchmarks.greedy_savings [scenario files]``; all shipped ones if left out.
 """
 
@@ -68,17 +71,29 @@ def _cells(scenario: qm.Scenario) -> list[str]:
     whole = min(made, key=lambda plan: plan.cost_usd_per_hour or np.inf, default=None)
     own = scenario.with_(overrides={**_TOGETHER, "fleet.apis": None})
     alone = [_alone(own, name) for name in own.classes]
-    single = {"policy.max_pools": 1}
-    greedy = sum(_cost(item, single) for item in alone)
+    greedy = sum(_cost(item, _one_pool(item)) for item in alone)
     split = sum(min(_cost(item, _without_others(item, gpu)) for gpu in item.fleet.gpus) for item in alone)
     mixed = sum(_cost(item, {}) for item in alone)
-    shared = _cost(own, {"policy.max_pools": len(bind(own).sharing())})
-    apart = sum(_cost(item, {"layouts.disaggregate": True}, otherwise=single) for item in alone) if few else np.inf
+    shared = _cost(own, _at_most(len(bind(own).sharing())))
+    stages = {"layouts.disaggregate": True}
+    apart = sum(_cost(item, stages, otherwise=_one_pool(item)) for item in alone) if few else np.inf
     cells = [_saved(cost, greedy) for cost in (split, mixed, shared, apart)]
     if whole is None or whole.cost_usd_per_hour is None:
         return [_usd(greedy), *cells, "no fleet", "-", "-"]
     gap = "-" if whole.gap is None else f"{whole.gap:.1%}"
     return [_usd(greedy), *cells, _usd(whole.cost_usd_per_hour), _saved(whole.cost_usd_per_hour, greedy), gap]
+
+
+def _one_pool(item: qm.Scenario) -> dict[str, Any]:
+    """Overrides for one pool, or one for each model that must carry a share of the only class."""
+    (stated,) = item.resolved()["classes"].values()
+    shares = [model.get("share", 0.0) for model in (stated.get("models") or {}).values()]
+    needed = sum((share.get("min", 0.0) if isinstance(share, dict) else share) > 0.0 for share in shares)
+    return _at_most(max(needed, 1))
+
+
+def _at_most(pools: int) -> dict[str, Any]:
+    return {"policy.max_pools": pools, "policy.slo_scope": "pool"}
 
 
 def _usd(cost: float) -> str:

@@ -100,7 +100,10 @@ def catalog_lines() -> Iterator[str]:
     for classes, models, gpus in ((20, 20, 20), (50, 10, 6), (100, 20, 6), (200, 30, 6)):
         yield _once(f"{classes} classes, {models} models, {gpus} GPU types", catalog_grid(classes, models, gpus))
     for count in (5, 8, 12):
-        yield _once(f"{count} classes of one model, 6 GPU types", catalog_grid(count, 1, 6))
+        alike = catalog_grid(count, 1, 6)
+        for item in alike["classes"].values():
+            item["model"] = "llama-3.3-70b"
+        yield _once(f"{count} classes of llama-3.3-70b, 6 GPU types", alike)
     yield _growth("classes, two of each model, 4 GPU types", {n: (n, n // 2, 4) for n in (4, 8, 16, 32, 60)})
     yield _growth("classes of one model, 4 GPU types", {n: (n, 1, 4) for n in (2, 4, 8, 16, 32)})
     yield _growth("GPU types, 8 classes of 8 models", {n: (8, 8, n) for n in (2, 4, 8, 16)})
