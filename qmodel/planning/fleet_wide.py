@@ -67,27 +67,18 @@ class FleetCheck:
         names = tuple(one.name for one in item.classes)
         key = (id(item.candidate), item.replicas, names, item.shares)
         if key not in self._known:
-            self._known[key] = (_ratios(item, np.ones(1))[0], excesses_of(item, np.ones(1))[0])
+            self._known[key] = (_looked_at(slo_ratios, item, np.ones(1))[0], excesses_of(item, np.ones(1))[0])
         return self._known[key]
 
 
 def excesses_of(item: PlannedPool, loads: FloatArray) -> FloatArray:
     """Excess of every target at multiples of what a pool carries, shape (L, W); infinite where it is not stable."""
-    one = item.candidate
-    return slo_excesses(
-        [one.replica] * loads.size,
-        item.classes,
-        item.shares,
-        np.full(loads.size, item.replicas),
-        loads,
-        one.router,
-        confidence=one.confidence,
-    )
+    return _looked_at(slo_excesses, item, loads)
 
 
-def _ratios(item: PlannedPool, loads: FloatArray) -> FloatArray:
+def _looked_at(look: Callable[..., FloatArray], item: PlannedPool, loads: FloatArray) -> FloatArray:
     one = item.candidate
-    return slo_ratios(
+    return look(
         [one.replica] * loads.size,
         item.classes,
         item.shares,
